@@ -1,0 +1,1 @@
+"""mx.trainer: learns Mask-Align from raw parallel text with PyTorch."""

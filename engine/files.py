@@ -125,7 +125,8 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
     try:
         if name == "-":
             # read1 gives what has arrived, so a pipe is answered before it is full.
-            yield from _until_empty(lambda: sys.stdin.buffer.read1(_BLOCK))
+            stdin = cast(io.BufferedReader, sys.stdin.buffer)
+            yield from _until_empty(lambda: stdin.read1(_BLOCK))
             return
         with open(path, "rb") as file:
             if name.endswith(".gz"):
@@ -222,11 +223,11 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
         if name.endswith(".gz"):
             file = cast(BinaryIO, gzip.GzipFile("", "wb", 6, file, mtime=0))
         elif name.endswith(".zst"):
-            file = zstandard.ZstdCompressor().stream_writer(file, closefd=False)
+            file = zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
         if name.endswith((".gz", ".zst")):
             stack.callback(file.close)
             # Small writes are slow through a compressor; the buffer gathers them.
-            file = cast(BinaryIO, stack.enter_context(io.BufferedWriter(file, _BLOCK)))  # type: ignore[type-var]
+            file = cast(BinaryIO, stack.enter_context(io.BufferedWriter(file, _BLOCK)))
         yield file
 
 

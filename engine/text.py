@@ -19,8 +19,8 @@ from mx.engine.errors import BundleError, InputError
 IntArray = npt.NDArray[np.int64]
 
 # Known words are forgotten all at once when there are this many, or this many pieces: frequent
-# ones come back with the next lines. A known word takes about 120 bytes, so both languages
-# together stay near 100 MB; the bound on pieces is for texts whose words are very long.
+# ones come back with the next lines. A known word takes about 210 bytes, so the two languages
+# together stay near 110 MB; the bound on pieces is for texts whose words are very long.
 MAX_WORDS = 1 << 18
 MAX_PIECES = 1 << 21
 
@@ -68,6 +68,33 @@ class _Rows(dict[str, int]):
         return row
 
 
+class _Table:
+    """The ids of row r at ends[r]:ends[r + 1]. Only ever grows, in doubling arrays, so arrays
+    taken under the lock can be read after it."""
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_ids = 0
+        self.ids = np.zeros(1024, np.int32)
+        self.ends = np.zeros(1024, np.int64)
+
+    def append(self, rows: list[list[int]]) -> None:
+        counts = np.fromiter(map(len, rows), np.int64, len(rows))
+        n_ids, n_rows = self.n_ids + int(counts.sum()), self.n_rows + len(rows)
+        self.ids = _grown(self.ids, n_ids)
+        self.ends = _grown(self.ends, n_rows + 1)
+        self.ids[self.n_ids : n_ids] = np.fromiter(chain.from_iterable(rows), np.int32)
+        self.ends[self.n_rows + 1 : n_rows + 1] = self.n_ids + np.cumsum(counts)
+        self.n_ids, self.n_rows = n_ids, n_rows
+
+
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    if size <= len(array):
+        return array
+    grown = np.zeros(max(size, 2 * len(array)), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
 class Tokenizer:
     """Words to piece ids. Each word is encoded by itself, so a piece never spans two words, and
     every word has a piece. May be shared between threads."""
@@ -80,7 +107,7 @@ class Tokenizer:
         self.vocab_size: int = self._model.vocab_size()
         self._unk: int = self._model.unk_id()
         self._lock = threading.Lock()
-        self._forget()
+        self._rows, self._table = _Rows(), _Table()
 
     @classmethod
     def load(cls, spm: Path | bytes, *, lowercase: bool = False) -> Tokenizer:
@@ -108,16 +135,16 @@ class Tokenizer:
         n_words = np.fromiter(map(len, sentences), np.int32, len(sentences))
         total = int(n_words.sum())
         with self._lock:
-            if len(self._rows) > MAX_WORDS or self._ends[-1] > MAX_PIECES:
-                self._forget()
+            if len(self._rows) > MAX_WORDS or self._table.n_ids > MAX_PIECES:
+                self._rows, self._table = _Rows(), _Table()
             flat = chain.from_iterable(sentences)
             try:
                 rows = np.fromiter(map(self._rows.__getitem__, flat), np.int64, total)
                 self._learn()
             except BaseException:  # the rows may name words that were never encoded
-                self._forget()
+                self._rows, self._table = _Rows(), _Table()
                 raise
-            table, ends = self._table, self._ends
+            ids, ends = self._table.ids, self._table.ends
         starts = ends[rows]
         counts = ends[rows + 1] - starts  # (words,) pieces of each word
         piece_ends = np.zeros(total + 1, np.int64)
@@ -129,26 +156,15 @@ class Tokenizer:
         np.cumsum(n_words, out=word_ends[1:])
         index = np.arange(total, dtype=np.int32)
         index -= np.repeat(word_ends[:-1].astype(np.int32), n_words)
-        return Pieces(table[places], np.repeat(index, counts), piece_ends[word_ends], n_words)
+        return Pieces(ids[places], np.repeat(index, counts), piece_ends[word_ends], n_words)
 
     def _learn(self) -> None:
         """Append the pieces of the words met for the first time to the table."""
-        fresh = self._rows.fresh
-        if not fresh:
-            return
-        seen = [visible(word, self.lowercase) for word in fresh]
-        encoded = [ids or [self._unk] for ids in self._model.encode(seen, num_threads=1)]
-        counts = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        ends = self._ends[-1] + np.cumsum(counts)
-        ids = np.fromiter(chain.from_iterable(encoded), np.int32, int(counts.sum()))
-        self._table = np.concatenate([self._table, ids])
-        self._ends = np.concatenate([self._ends, ends])
-        self._rows.fresh = []
-
-    def _forget(self) -> None:
-        self._rows = _Rows()
-        self._table = np.zeros(0, np.int32)
-        self._ends = np.zeros(1, np.int64)
+        if fresh := self._rows.fresh:
+            seen = [visible(word, self.lowercase) for word in fresh]
+            encoded = self._model.encode(seen, num_threads=1)
+            self._table.append([ids or [self._unk] for ids in encoded])
+            self._rows.fresh = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.proto, self.lowercase)

@@ -247,11 +247,11 @@ class Side:
 
     def pieces(self, i: int) -> IntArray:
         """The piece ids of sentence i."""
-        return (self._stored(i) & (self._first - 1)).astype(np.int64)
+        return np.asarray(self._stored(i) & (self._first - 1), np.int64)
 
     def words(self, i: int) -> IntArray:
         """For each piece of sentence i the index of its word."""
-        return np.cumsum(self._stored(i) >= self._first) - 1
+        return np.cumsum(self._stored(i) >= self._first, dtype=np.int64) - 1
 
     def padded(self, indices: npt.ArrayLike) -> tuple[IntArray, IntArray]:
         """Piece ids (B, L), padded with 0, and lengths (B,)."""
@@ -261,7 +261,7 @@ class Side:
     def word_ids_padded(self, indices: npt.ArrayLike) -> IntArray:
         """Word index of each piece (B, L), padded with -1."""
         stored, lengths = self._gather(indices)
-        words = np.cumsum(stored >= self._first, axis=1) - 1
+        words: IntArray = np.cumsum(stored >= self._first, axis=1, dtype=np.int64) - 1
         words[np.arange(words.shape[1]) >= lengths[:, None]] = -1
         return words
 

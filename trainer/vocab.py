@@ -51,7 +51,8 @@ def train_vocab(
     ]
     if not sentences:
         raise InputError("no words to learn a vocabulary from; the text is empty")
-    coverage = _fitting_coverage(sentences, size, coverage)
+    # Single characters may take half of the vocabulary; the model spells rarer ones in bytes.
+    sentences = _without_rare(sentences, (size - _SPECIAL + 1) // 2)
     proto = _train(sentences, size, model_type, coverage)
     with atomic_write(out) as file:
         file.write(proto)
@@ -89,7 +90,7 @@ def _train(sentences: list[str], size: int, model_type: ModelType, coverage: flo
 
 def _parts(line: str, lowercase: bool) -> Iterator[str]:
     """The line as the model will see it, in parts that SentencePiece accepts."""
-    words = [visible(word, lowercase) for word in split(line)]
+    words = [visible(word, lowercase) for word in split(line) if word.strip("\r")]
     text = " ".join(words).replace(_RESERVED, "")
     if len(text) * 4 <= _MAX_BYTES or len(text.encode()) <= _MAX_BYTES:
         if text:
@@ -131,13 +132,13 @@ def _next_skip(weight: float, k: int, rng: random.Random) -> tuple[float, int]:
     return weight, int(math.log(1.0 - rng.random()) / math.log1p(-weight))
 
 
-def _fitting_coverage(sentences: list[str], size: int, wanted: float) -> float:
-    """Single characters may take half of the vocabulary (think of Chinese); rarer ones are
-    spelt in bytes. SentencePiece refuses to train when they do not fit at all."""
+def _without_rare(sentences: list[str], room: int) -> list[str]:
+    """The sentences with only the `room` most frequent characters, a space for any other.
+    SentencePiece refuses to train when the characters do not fit (think of Chinese)."""
     counts: Counter[str] = Counter()
     for sentence in sentences:
         counts.update(sentence)
-    room = max((size - _SPECIAL) // 2, 1)
     if len(counts) <= room:
-        return wanted
-    return min(wanted, sum(n for _, n in counts.most_common(room)) / counts.total())
+        return sentences
+    rare = {ord(char): " " for char, _ in counts.most_common()[room:]}
+    return [" ".join(split(sentence.translate(rare))) for sentence in sentences]

@@ -129,6 +129,8 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
             yield from _until_empty(lambda: stdin.read1(_BLOCK))
             return
         with open(path, "rb") as file:
+            if name.endswith((".gz", ".zst")) and not file.peek(1):
+                raise EOFError
             if name.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file) as unzipped:
                     yield from _until_empty(lambda: unzipped.read(_BLOCK))
@@ -157,7 +159,7 @@ def _until_empty(read: Callable[[], bytes]) -> Iterator[bytes]:
 
 def _zst_chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
     """Frame by frame, because zstandard's own reader takes a cut file for a complete one."""
-    context = zstandard.ZstdDecompressor()
+    context = zstandard.ZstdDecompressor(max_window_size=1 << 31)  # what zstd --long=31 needs
     frame = None
     while raw := file.read(_ZST_BLOCK):
         while raw:

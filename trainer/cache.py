@@ -72,7 +72,9 @@ def build(
         counts = _write(pairs, (src_tok, tgt_tok), temp, max_length, max_ratio, key, progress)
         _replace(temp, folder)
     except OSError as error:
-        raise MxError(f"cannot write the token cache {folder}: {error.strerror}") from error
+        raise MxError(
+            f"cannot write the token cache {folder}: {error.strerror or error}"
+        ) from error
     finally:
         shutil.rmtree(temp, ignore_errors=True)
     return counts
@@ -174,6 +176,9 @@ class _SideWriter:
 
 def _replace(temp: Path, folder: Path) -> None:
     """Put a finished folder in place; an older one goes only when the new one is there."""
+    for path in temp.iterdir():
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
     old = temp.with_suffix(".old")
     if folder.exists():
         os.replace(folder, old)
@@ -217,12 +222,18 @@ class TokenCache:
         if meta.get("format") != FORMAT:
             return None
         # Through JSON and back, so that tuples and int keys compare as they were stored.
-        if key is not None and meta["key"] != json.loads(json.dumps(key)):
+        if key is not None and meta.get("key") != json.loads(json.dumps(key)):
             return None
-        return cls(folder, meta)
+        try:
+            return cls(folder, meta)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(folder, f"meta.json is incomplete ({error})") from error
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TokenCache.open, (self.folder, self.key)  # other processes map it themselves
 
 
 class Side:
@@ -243,7 +254,9 @@ class Side:
 
     def all_lengths(self) -> npt.NDArray[np.int32]:
         """Number of pieces of every sentence, (n,); the one array here that grows with n."""
-        return np.diff(self._offsets).astype(np.int32)
+        lengths = np.empty(len(self), np.int32)
+        np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="same_kind")
+        return lengths
 
     def pieces(self, i: int) -> IntArray:
         """The piece ids of sentence i."""

@@ -118,6 +118,9 @@ def test_damaged_archives(tmp_path, kind):
     whole = pack(kind, os.urandom(3000).hex().encode())
     with pytest.raises(InputError, match="ends too early"):
         list(read_lines(write(tmp_path, "cut" + kind, whole[:-9])))
+    with pytest.raises(InputError, match="ends too early"):
+        list(read_lines(write(tmp_path, "empty" + kind, b"")))
+    assert list(read_lines(write(tmp_path, "nothing" + kind, pack(kind, b"")))) == []
     with pytest.raises(InputError, match="is not valid"):
         list(read_lines(write(tmp_path, "text" + kind, b"just text\n")))
     broken = whole[:100] + bytes(255 - b for b in whole[100:140]) + whole[140:]
@@ -231,6 +234,17 @@ def test_standard_output(capfdbinary):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_full_disk():
-    with pytest.raises(MxError, match="/dev/full: No space left"), open_output("/dev/full") as file:
-        file.write(b"x" * 100)
+@pytest.mark.parametrize("kind", [".txt", ".gz", ".zst"])
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_full_disk(tmp_path, kind, size):
+    path = tmp_path / ("out" + kind)
+    path.symlink_to("/dev/full")
+    with pytest.raises(MxError, match=r"out.* No space left"), open_output(path) as file:
+        file.write(os.urandom(size))
+
+
+def test_long_windows(tmp_path):
+    params = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
+    packed = zstandard.ZstdCompressor(compression_params=params).compressobj()
+    data = packed.compress(b"a\n") + packed.flush()
+    assert list(read_lines(write(tmp_path, "t.zst", data))) == ["a"]

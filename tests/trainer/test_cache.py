@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -154,6 +155,15 @@ def test_damage_is_named(tok, tmp_path):
     (tmp_path / "c" / "meta.json").write_text("{")
     with pytest.raises(MxError, match=r"meta\.json cannot be read"):
         TokenCache.open(tmp_path / "c", KEY)
+    (tmp_path / "c" / "meta.json").write_text('{"format": 1, "key": {}}')
+    with pytest.raises(MxError, match=r"meta\.json is incomplete"):
+        TokenCache.open(tmp_path / "c", {})
+
+
+def test_pickle_carries_the_place_not_the_data(kept):
+    data = pickle.dumps(kept)
+    assert len(data) < 500
+    assert pickle.loads(data).src.pieces(3).tolist() == kept.src.pieces(3).tolist()
 
 
 def test_progress_is_told(tok, tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
+import io
 import os
 import random
 import subprocess
 import sys
 
 import pytest
+import sentencepiece
 
 from mx.engine.errors import InputError, MxError
 from mx.engine.text import Tokenizer
@@ -69,15 +71,25 @@ def test_long_lines_and_reserved_characters_count(tmp_path):
     train_vocab([long, "\u2585"], tmp_path / "v", size=300)
     tok = Tokenizer.load(tmp_path / "v")
     assert len(tok.encode(["übermorgen"])[0]) == 1
-    assert list(vocab._parts("\u2585", False)) == []
+    assert not vocab._count_words(["\u2585 \r"], False)
 
 
-def test_parts_keep_all_words():
-    line = " ".join(f"wört{n}😀" for n in range(3000))
-    parts = list(vocab._parts(line, False))
-    assert " ".join(parts) == line
-    assert all(len(part.encode()) <= vocab._MAX_BYTES for part in parts)
-    assert "".join(vocab._parts("z" * 9999, False)) == "z" * 9999
+def test_words_are_counted_as_seen():
+    counts = vocab._count_words(["The the\r", "\tTHE  cat ", "z" * 2500], True)
+    assert counts == {"the": 3, "cat": 1, "z" * 1000: 2, "z" * 500: 1}
+
+
+def test_same_pieces_as_from_sentences(tmp_path):
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines()), model_writer=written, model_type="bpe", vocab_size=310,
+        normalization_rule_name="identity", byte_fallback=True, pad_id=0, unk_id=1, bos_id=-1,
+        eos_id=-1, minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    train_vocab(lines(), tmp_path / "v", size=310)
+    ours = Tokenizer.load(tmp_path / "v")._model
+    assert [ours.id_to_piece(n) for n in range(310)] == [model.id_to_piece(n) for n in range(310)]
 
 
 def test_hostile_text(tmp_path):

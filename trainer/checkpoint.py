@@ -1,0 +1,176 @@
+"""The run folder: checkpoints that appear whole or not at all, the kept model, safetensors only.
+
+The only place that reads or writes weights with torch. Knows nothing of losses or data.
+
+    RUN/config.json, command.json   the resolved settings; the texts the run was started on
+    RUN/src.spm, tgt.spm            vocabularies (src.spm alone if joint)
+    RUN/cache/                      tokenised text and seed links: may be deleted, is built again
+    RUN/checkpoints/step-N/         model, averaged and optimizer tensors, state.json
+    RUN/model.safetensors           the best weights so far: what `mx-export` reads
+    RUN/log.jsonl                   one line per logged step and per validation
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mx.engine.errors import MxError
+from mx.engine.files import sync_folder
+from mx.trainer.config import RunConfig, from_json
+from mx.trainer.model import MaskAlign
+
+MODEL = "model.safetensors"
+_OPTIMIZER_KEYS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def folders(run: Path) -> list[Path]:
+    """Whole checkpoints, oldest first."""
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def save(
+    run: Path,
+    step: int,
+    model: nn.Module,
+    averaged: dict[str, Tensor] | None,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+) -> Path:
+    """Write `checkpoints/step-N`; it has that name only when every byte is on the disk."""
+    final = run / "checkpoints" / f"step-{step:08d}"
+    temp = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        shutil.rmtree(temp, ignore_errors=True)
+        temp.mkdir(parents=True)
+        save_tensors(dict(model.named_parameters()), temp / MODEL)
+        if averaged is not None:
+            save_tensors(averaged, temp / "averaged.safetensors")
+        save_tensors(optimizer_tensors(model, optimizer), temp / "optimizer.safetensors")
+        save_tensors(random_state(), temp / "random.safetensors")
+        (temp / "state.json").write_text(json.dumps(state) + "\n", "utf-8")
+        shutil.rmtree(final, ignore_errors=True)
+        sync_folder(temp)
+        temp.rename(final)
+        sync_folder(final.parent)
+    except OSError as error:
+        shutil.rmtree(temp, ignore_errors=True)
+        raise MxError(
+            f"cannot write the checkpoint {final}: {error.strerror}; the run can be resumed "
+            "from the one before once there is room"
+        ) from error
+    return final
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write and flush; safetensors wants contiguous CPU tensors."""
+    save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def load(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+    """Put a checkpoint back; returns its state and the averaged weights."""
+    try:
+        assign(model, load_file(folder / MODEL))
+        restore_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
+        restore_random(load_file(folder / "random.safetensors"))
+        averaged = folder / "averaged.safetensors"
+        state = json.loads((folder / "state.json").read_text("utf-8"))
+        return state, load_file(averaged) if averaged.exists() else None
+    except (OSError, ValueError, KeyError) as error:
+        raise MxError(
+            f"{folder} is damaged ({error}); delete it to resume from the one before"
+        ) from error
+
+
+def assign(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors into the parameters; every missing or unknown name is an error."""
+    parameters = dict(model.named_parameters())
+    odd = sorted(set(parameters) ^ set(tensors))
+    if odd:
+        raise MxError(f"weights do not fit the model; missing or unknown: {', '.join(odd)}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != tensors[name].shape:
+                found, wanted = list(tensors[name].shape), list(parameter.shape)
+                raise MxError(f"weights do not fit the model: {name} is {found}, not {wanted}")
+            parameter.copy_(tensors[name])
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state under the parameters' names."""
+    return {
+        f"{name}/{key}": optimizer.state[parameter][key]
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for key in _OPTIMIZER_KEYS
+    }
+
+
+def restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    for name, parameter in model.named_parameters():
+        if f"{name}/step" in tensors:
+            optimizer.state[parameter] = {
+                key: tensors[f"{name}/{key}"].to(parameter.device) for key in _OPTIMIZER_KEYS
+            }
+
+
+def random_state() -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random(state: dict[str, Tensor]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def prune(run: Path, keep: int, also: set[int]) -> None:
+    """Delete all checkpoints but the newest `keep` and those of the steps in `also`."""
+    found = folders(run)
+    for folder in found[: max(0, len(found) - keep)]:
+        if int(folder.name.removeprefix("step-")) not in also:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def best_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint that are evaluated and exported: averaged ones if there are any."""
+    averaged = folder / "averaged.safetensors"
+    return load_file(averaged if averaged.exists() else folder / MODEL)
+
+
+def publish(run: Path, tensors: dict[str, Tensor]) -> None:
+    """Make these the run's weights, `model.safetensors`."""
+    temp = run / f".{MODEL}.{os.getpid()}.tmp"
+    save_tensors(tensors, temp)
+    temp.rename(run / MODEL)
+    sync_folder(run)
+
+
+def mean(folders: list[Path]) -> dict[str, Tensor]:
+    """The average of several checkpoints' weights."""
+    each = [best_weights(folder) for folder in folders]
+    return {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
+
+
+def load_model(run: Path) -> tuple[MaskAlign, RunConfig]:
+    """The run's best model, ready to align, and its settings."""
+    if not (run / MODEL).exists():
+        raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
+    config = from_json(run / "config.json")
+    model = MaskAlign(config.model)
+    assign(model, load_file(run / MODEL))
+    return model.eval(), config

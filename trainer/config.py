@@ -1,0 +1,212 @@
+"""What a model and a training run are made of, as plain data: dataclasses, presets, JSON.
+
+Knows no torch and no files but `config.json`; the flags of `mx-train` are generated from the fields.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mx.engine.errors import MxError
+
+
+def option(default: Any, text: str) -> Any:
+    """A dataclass field with the help line of its flag."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of the network; vocabulary sizes are filled in once the vocabulary is known."""
+
+    width: int = option(512, "model width D")
+    ff: int = option(1024, "feed-forward width")
+    heads: int = option(4, "attention heads")
+    encoder_layers: int = option(6, "encoder layers")
+    decoder_layers: int = option(6, "static-KV decoder layers")
+    norm: Literal["post", "pre"] = option("post", "layer norm after (paper) or before each block")
+    masked: bool = option(True, "static-KV masked decoder; off: ordinary autoregressive decoder")
+    leaky: bool = option(True, "NULL key and value in the cross-attention")
+    cross: Literal["last", "all"] = option("last", "which decoder layers have cross-attention")
+    tied: bool = option(False, "one set of weights for both directions, told apart by side vectors")
+    joint_vocab: bool = option(True, "one vocabulary and one embedding for both languages")
+    dropout: float = option(0.3, "residual dropout")
+    src_vocab: int = 0
+    tgt_vocab: int = 0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Text, losses, optimisation and bookkeeping of a run."""
+
+    # text
+    vocab_size: int = option(40000, "SentencePiece pieces (of both languages together if joint)")
+    vocab_type: Literal["bpe", "unigram"] = option("bpe", "SentencePiece model type")
+    lowercase: bool = option(False, "let the model see lowercased words; the user's words stay")
+    max_length: int = option(256, "pairs with more pieces on a side are skipped")
+    max_ratio: float = option(9.0, "pairs with a larger ratio of piece counts are skipped")
+    # losses
+    alpha: float = option(5.0, "weight of the agreement of the two directions")
+    beta: float = option(1.0, "weight of the entropy term")
+    entropy_lambda: float = option(0.05, "lambda of the entropy term")
+    entropy_norm: Literal["cells", "rows"] = option(
+        "cells", "average the entropy over (i, j) cells (authors' code) or over rows (paper)"
+    )
+    label_smoothing: float = option(0.1, "label smoothing of the prediction loss")
+    warm_start: Literal["none", "seed"] = option(
+        "none", "seed: links of the statistical aligner supervise the attention at first"
+    )
+    seed_weight: float = option(1.0, "weight of the seed links at step 0")
+    seed_until: float = option(0.6, "share of the run at which the seed links' weight reaches zero")
+    # optimisation
+    steps: int = option(50000, "optimizer steps")
+    batch_tokens: int = option(36000, "pieces of the longer side per optimizer step, all devices")
+    batch_tokens_start: int = option(0, "batch size at step 0, growing linearly; 0: no growth")
+    batch_growth_until: float = option(0.5, "share of the run at which the batch is fully grown")
+    micro_tokens: int = option(36000, "pieces of the longer side per forward pass on one device")
+    optimizer: Literal["adam", "adamw"] = option("adam", "optimizer")
+    lr: float = option(5e-4, "peak learning rate")
+    warmup: int = option(4000, "steps of linear warm-up")
+    schedule: Literal["rsqrt", "cosine", "linear"] = option("rsqrt", "learning rate after warm-up")
+    weight_decay: float = option(0.0, "decoupled weight decay (adamw)")
+    clip: float = option(1.0, "gradient norm limit; 0: none")
+    ema: float = option(0.0, "decay of the averaged weights that are evaluated and kept; 0: off")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
+        "auto", "autocast type on CUDA (auto: bf16 where supported, else fp16; fp32 on a CPU)"
+    )
+    compile: bool = option(False, "torch.compile the network")
+    seed: int = option(1, "random seed")
+    # bookkeeping
+    eval_every: int = option(1000, "steps between validations")
+    save_every: int = option(1000, "steps between checkpoints")
+    log_every: int = option(50, "steps between log lines")
+    keep: int = option(2, "checkpoints kept besides the best one")
+    average: int = option(1, "average the weights of this many best checkpoints at the end")
+    patience: int = option(20, "stop after this many validations without better accuracy; 0: never")
+    select: Literal["accuracy", "aer"] = option(
+        "accuracy", "what the best weights and early stopping go by (aer needs --gold)"
+    )
+    threshold: float = option(0.2, "link threshold tau for AER during training")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run's result besides the text itself; saved as `config.json`."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+# `paper`: Chen, Sun and Liu (2021) with the constants of the authors' code. `compact` and `tiny` are
+# ours, for CPUs: docs/decisions.md has the measurements behind each value.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "compact": {
+        "width": 256,
+        "ff": 512,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
+        "norm": "pre",
+        "tied": True,
+        "dropout": 0.1,
+        "vocab_size": 8000,
+        "batch_tokens": 4000,
+        "batch_tokens_start": 1000,
+        "micro_tokens": 4000,
+        "steps": 40000,
+        "lr": 1e-3,
+        "warmup": 1000,
+        "schedule": "cosine",
+        "optimizer": "adamw",
+        "ema": 0.999,
+        "warm_start": "seed",
+    },
+    "tiny": {
+        "width": 128,
+        "ff": 512,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "norm": "pre",
+        "tied": True,
+        "dropout": 0.05,
+        "vocab_size": 4000,
+        "batch_tokens": 2000,
+        "batch_tokens_start": 500,
+        "micro_tokens": 2000,
+        "steps": 40000,
+        "lr": 2e-3,
+        "warmup": 500,
+        "schedule": "cosine",
+        "optimizer": "adamw",
+        "ema": 0.999,
+        "warm_start": "seed",
+    },
+}
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    return {f.name: f.type for f in dataclasses.fields(cls)}
+
+
+def resolve(preset: str, *overrides: dict[str, Any]) -> RunConfig:
+    """Defaults, then the preset, then each override in turn; later wins, unknown keys are errors."""
+    if preset not in PRESETS:
+        raise MxError(f"no preset {preset!r}; there are {', '.join(PRESETS)}")
+    values: dict[str, Any] = {}
+    for layer in (PRESETS[preset], *overrides):
+        values.update(layer)
+    model_fields, train_fields = field_types(ModelConfig), field_types(TrainConfig)
+    unknown = sorted(set(values) - set(model_fields) - set(train_fields))
+    if unknown:
+        raise MxError(f"unknown settings {', '.join(unknown)}; `mx-train --help` lists them all")
+    model = ModelConfig(**{k: v for k, v in values.items() if k in model_fields})
+    train = TrainConfig(**{k: v for k, v in values.items() if k in train_fields})
+    return check(RunConfig(model, train))
+
+
+def check(config: RunConfig) -> RunConfig:
+    """The same config, or an error that names every impossible value at once."""
+    model, train = config.model, config.train
+    problems = []
+    for part in (model, train):
+        for f in dataclasses.fields(part):
+            allowed = getattr(f.type, "__args__", None)
+            if allowed and getattr(part, f.name) not in allowed:
+                problems.append(f"{f.name} must be one of {', '.join(map(str, allowed))}")
+    if model.width % (2 * model.heads):
+        problems.append(
+            f"width {model.width} must be a multiple of twice the heads ({model.heads})"
+        )
+    for name in ("encoder_layers", "decoder_layers", "heads", "width", "ff"):
+        if getattr(model, name) < 1:
+            problems.append(f"{name} must be at least 1")
+    for name in ("steps", "batch_tokens", "micro_tokens", "eval_every", "save_every", "log_every"):
+        if getattr(train, name) < 1:
+            problems.append(f"{name} must be at least 1")
+    if train.max_length < 2:
+        problems.append("max_length must be at least 2")
+    for name in ("label_smoothing", "ema"):
+        if not 0 <= getattr(train, name) < 1:
+            problems.append(f"{name} must be in [0, 1)")
+    if not 0 <= model.dropout < 1:
+        problems.append("dropout must be in [0, 1)")
+    if problems:
+        raise MxError("impossible settings: " + "; ".join(problems))
+    return config
+
+
+def to_json(config: RunConfig) -> str:
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(path: Path) -> RunConfig:
+    """The config saved in a run folder; unknown or missing keys are errors that name them."""
+    data = json.loads(path.read_text("utf-8"))
+    wanted = {"model": field_types(ModelConfig), "train": field_types(TrainConfig)}
+    odd = [f"{p}.{k}" for p in wanted for k in set(wanted[p]) ^ set(data.get(p, {}))]
+    if odd or set(data) != set(wanted):
+        names = ", ".join(sorted(odd) or sorted(data))
+        raise MxError(f"{path}: not a config of this version; unknown or missing: {names}")
+    return check(RunConfig(ModelConfig(**data["model"]), TrainConfig(**data["train"])))

@@ -1,0 +1,210 @@
+"""Token caches into batches: order of the pairs, token budgets, shares of devices, seed links.
+
+The order is a function of the seed and a `Position` alone, so a run continues where it stopped.
+Reading and tokenising text is left to `corpus.py`, tensors to `model.py`.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mx.trainer.cache import TokenCache
+from mx.trainer.loss import Totals
+
+BLOCK = 256  # neighbouring pairs that stay together when blocks are shuffled: sequential reads
+POOL = 128  # blocks whose pairs are shuffled and sorted by length together
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands in its data: `batch` batches into the pool, which was cut at `step`."""
+
+    epoch: int = 0
+    pool: int = 0
+    batch: int = 0
+    step: int = 0  # the optimizer step at which the pool was opened: it decides the batch size
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded pieces of some pairs; `links` (B, T, S) is 1 on the seed links' cells."""
+
+    src: Tensor
+    src_lengths: Tensor
+    tgt: Tensor
+    tgt_lengths: Tensor
+    links: Tensor | None = None
+
+    def to(self, device: torch.device) -> "Batch":
+        parts = (self.src, self.src_lengths, self.tgt, self.tgt_lengths, self.links)
+        return Batch(*(None if p is None else p.to(device, non_blocking=True) for p in parts))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step of this device: its micro-batches, the whole step's sums, what is next."""
+
+    batches: list[Batch]
+    totals: Totals
+    after: Position
+
+
+class SeedLinks:
+    """Word links of the cached pairs, mapped from disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        self.links = np.load(folder / "links.npy", mmap_mode="r")  # (n, 2) source word, target word
+
+    def cells(self, cache: TokenCache, indices: np.ndarray) -> np.ndarray:
+        """(B, T, S) bool: which piece pairs belong to linked words."""
+        src, tgt = cache.src.word_ids_padded(indices), cache.tgt.word_ids_padded(indices)
+        counts = self.offsets[indices + 1] - self.offsets[indices]
+        places = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices])
+        pair = np.repeat(np.arange(len(indices)), counts)
+        links = self.links[places.astype(np.int64)]
+        # One more row and column, never linked, is what padding (word -1) falls on.
+        words = np.zeros((len(indices), int(tgt.max()) + 2, int(src.max()) + 2), bool)
+        words[pair, links[:, 1], links[:, 0]] = True
+        return words[np.arange(len(indices))[:, None, None], tgt[:, :, None], src[:, None, :]]
+
+
+def order(n: int, seed: int, epoch: int, pool: int) -> np.ndarray | None:
+    """The pairs of a pool, shuffled; None past the epoch's last pool.
+
+    Blocks are shuffled first, so memory does not grow with the corpus and reads stay local.
+    """
+    blocks = np.random.default_rng([seed, epoch]).permutation(-(-n // BLOCK))
+    mine = blocks[pool * POOL : (pool + 1) * POOL]
+    if not len(mine):
+        return None
+    pairs = (mine[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+    pairs = pairs[pairs < n]
+    return np.random.default_rng([seed, epoch, pool]).permutation(pairs)
+
+
+def cut(
+    src_lengths: np.ndarray, tgt_lengths: np.ndarray, budget: int, least: int = 1
+) -> list[np.ndarray]:
+    """Rows grouped by length, each group at most `budget` padded pieces of the longer side.
+
+    A group has at least `least` rows, even where that takes more pieces.
+    """
+    longest = np.maximum(src_lengths, tgt_lengths)
+    rows = np.lexsort((src_lengths, tgt_lengths, longest))
+    groups, start = [], 0
+    for end, length in enumerate(longest[rows].tolist()):
+        if (end - start + 1) * length > budget and end - start >= least:
+            groups.append(rows[start:end])
+            start = end
+    groups.append(rows[start:])
+    if len(groups) > 1 and len(groups[-1]) < least:
+        groups[-2:] = [np.concatenate(groups[-2:])]
+    return groups
+
+
+class Batches:
+    """An endless stream of steps over a cache, for device `rank` of `world`."""
+
+    def __init__(
+        self,
+        cache: TokenCache,
+        *,
+        seed: int,
+        budget: Callable[[int], int],
+        micro: int,
+        rank: int = 0,
+        world: int = 1,
+        links: SeedLinks | None = None,
+        want_links: Callable[[int], bool] = lambda step: False,
+    ) -> None:
+        self.cache, self.seed, self.budget, self.micro = cache, seed, budget, micro
+        self.rank, self.world = rank, world
+        self.links, self.want_links = links, want_links
+
+    def indices(self, position: Position, step: int) -> Iterator[tuple[np.ndarray, Position]]:
+        """The pairs of each step from `position` on, all devices together, and what comes next."""
+        n = len(self.cache)
+        while True:
+            pool = order(n, self.seed, position.epoch, position.pool)
+            if pool is None:
+                position = Position(position.epoch + 1, step=step)
+                continue
+            lengths = self.cache.src.lengths(pool), self.cache.tgt.lengths(pool)
+            groups = cut(*lengths, self.budget(position.step), self.world)
+            rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
+            rng.shuffle(groups)  # type: ignore[arg-type]
+            for batch in range(position.batch, len(groups)):
+                step += 1
+                position = replace(position, batch=batch + 1)
+                if batch + 1 == len(groups):
+                    position = Position(position.epoch, position.pool + 1, step=step)
+                yield pool[groups[batch]], position
+
+    def steps(self, position: Position, step: int) -> Iterator[Step]:
+        """This device's share of each step; `step` optimizer steps are done already."""
+        for indices, after in self.indices(position, step):
+            src, tgt = self.cache.src.lengths(indices), self.cache.tgt.lengths(indices)
+            padded = len(indices) * int(max(src.max(), tgt.max()))
+            parts = -(-padded // (self.micro * self.world))
+            parts = max(1, min(parts, len(indices) // self.world)) * self.world
+            mine = [
+                self.batch(indices[k::parts], step) for k in range(self.rank, parts, self.world)
+            ]
+            yield Step(mine, Totals(int(src.sum()), int(tgt.sum()), int(src @ tgt)), after)
+            step += 1
+
+    def batch(self, indices: np.ndarray, step: int = 0) -> Batch:
+        arrays = (*self.cache.src.padded(indices), *self.cache.tgt.padded(indices))
+        links = None
+        if self.links is not None and self.want_links(step):
+            links = torch.from_numpy(self.links.cells(self.cache, indices))
+        return Batch(*(torch.from_numpy(a) for a in arrays), links)
+
+
+def evaluation_batches(cache: TokenCache, budget: int) -> Iterator[Batch]:
+    """Every pair once, in groups of similar length."""
+    every = np.arange(len(cache))
+    batches = Batches(cache, seed=0, budget=lambda step: budget, micro=budget)
+    for group in cut(cache.src.lengths(every), cache.tgt.lengths(every), budget):
+        yield batches.batch(group)
+
+
+def prefetch(steps: Iterator[Step], depth: int = 4) -> Iterator[Step]:
+    """The same steps, prepared by a thread while the network computes."""
+    ready: queue.Queue[Step | BaseException] = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(item: Step | BaseException) -> None:
+        while not stop.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for step in steps:
+                put(step)
+                if stop.is_set():
+                    return
+        except BaseException as error:  # the consumer raises it
+            put(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = ready.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,89 @@
+"""Devices and processes: one CPU or GPU, or many through torch's launcher.
+
+Everything that differs between one process and several is here; the loop sees a `World`.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mx.engine.errors import MxError
+
+Autocast = Callable[[], AbstractContextManager]
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among all, and its device."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        if self.size == 1:
+            return module
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=ids)
+
+    def sync(self, module: nn.Module, last: bool) -> AbstractContextManager:
+        """Gradients are exchanged in the last micro-batch of a step only."""
+        if isinstance(module, DistributedDataParallel) and not last:
+            return module.no_sync()
+        return contextlib.nullcontext()
+
+    def sum(self, values: Tensor) -> Tensor:
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values)
+        return values
+
+    def any(self, value: bool) -> bool:
+        """Whether any process says yes."""
+        return bool(self.sum(torch.tensor(float(value), device=self.device)) > 0)
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def precision(self, wanted: str) -> tuple[Autocast, torch.amp.GradScaler]:
+        """Autocast context and gradient scaler (needed by fp16 only) of this device."""
+        cuda = self.device.type == "cuda"
+        if wanted == "auto":
+            wanted = ("bf16" if torch.cuda.is_bf16_supported() else "fp16") if cuda else "fp32"
+        scaler = torch.amp.GradScaler(self.device.type, enabled=wanted == "fp16" and cuda)
+        if wanted == "fp32":
+            return contextlib.nullcontext, scaler
+        kind = torch.bfloat16 if wanted == "bf16" else torch.float16
+        return lambda: torch.autocast(self.device.type, dtype=kind), scaler
+
+
+@contextlib.contextmanager
+def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> Iterator[World]:
+    """The world this process was launched into. The timeout covers rank 0's tokenising."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        raise MxError(
+            "--device cuda, but torch finds no CUDA device; install a CUDA build of torch"
+        )
+    if size == 1:
+        yield World(torch.device("cuda", 0) if cuda else torch.device("cpu"))
+        return
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if cuda:
+        torch.cuda.set_device(local)
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
+    try:
+        place = torch.device("cuda", local) if cuda else torch.device("cpu")
+        yield World(place, dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

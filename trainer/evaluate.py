@@ -1,0 +1,94 @@
+"""How good a model is: prediction accuracy on held-out text, AER on gold pairs.
+
+Knows the model's outputs, not how it is trained.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from mx.engine.score import best_threshold, sweep
+from mx.engine.text import Tokenizer
+from mx.trainer.cache import TokenCache
+from mx.trainer.corpus import GoldPairs
+from mx.trainer.data import cut, evaluation_batches
+from mx.trainer.model import MaskAlign, symmetrize, valid
+
+BUDGET = 8000  # pieces per forward pass
+LOWEST = 0.01  # word pairs below this score are no candidates for a link
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Share of pieces predicted right and mean negative log likelihood, both directions together."""
+
+    accuracy: float
+    nll: float
+
+
+@torch.inference_mode()
+def predict(model: MaskAlign, cache: TokenCache, device: torch.device) -> Prediction:
+    correct = pieces = 0
+    nll = 0.0
+    for batch in evaluation_batches(cache, BUDGET):
+        batch = batch.to(device)
+        outputs = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
+        sides = ((batch.tgt, batch.tgt_lengths, 1), (batch.src, batch.src_lengths, 0))
+        for output, (ids, lengths, side) in zip(outputs, sides, strict=True):
+            real = valid(lengths, ids.shape[1])
+            logits, wanted = output.hidden[real] @ model.table(side).T, ids[real]
+            correct += int((logits.argmax(1) == wanted).sum())
+            nll += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+            pieces += len(wanted)
+    return Prediction(correct / max(pieces, 1), nll / max(pieces, 1))
+
+
+@torch.inference_mode()
+def word_scores(
+    model: MaskAlign,
+    src: list[list[str]],
+    tgt: list[list[str]],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    device: torch.device,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """For each pair, in no particular order, its number and its word scores (source × target)."""
+    encoded = [
+        (tokenizers[0].encode(s), tokenizers[1].encode(t)) for s, t in zip(src, tgt, strict=True)
+    ]
+    full = [i for i, ((s, _), (t, _)) in enumerate(encoded) if s and t]
+    lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
+    for group in cut(lengths[0], lengths[1], BUDGET) if full else []:
+        rows = [full[k] for k in group]
+        ids = [pad([encoded[i][side][0] for i in rows]).to(device) for side in (0, 1)]
+        sizes = [torch.as_tensor(lengths[side][group], device=device) for side in (0, 1)]
+        fwd, bwd = model(ids[0], sizes[0], ids[1], sizes[1])
+        for i, scores in zip(rows, symmetrize(fwd.weights, bwd.weights).cpu().numpy(), strict=True):
+            (_, src_words), (_, tgt_words) = encoded[i]
+            pooled = np.zeros((len(src[i]), len(tgt[i])), np.float32)
+            pieces = scores[: len(tgt_words), : len(src_words)].T
+            np.maximum.at(pooled, (np.array(src_words)[:, None], np.array(tgt_words)), pieces)
+            yield i, pooled
+
+
+def pad(rows: list[list[int]]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(r) for r in rows], batch_first=True)
+
+
+def align_gold(
+    model: MaskAlign,
+    gold: GoldPairs,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    threshold: float,
+    device: torch.device,
+) -> dict[str, float]:
+    """AER, precision and recall at the threshold, and the lowest AER at any threshold."""
+    scored: list[list[tuple[int, int, float]]] = [[] for _ in gold.gold]
+    for i, scores in word_scores(model, gold.src, gold.tgt, tokenizers, device):
+        places = np.argwhere(scores >= LOWEST)
+        scored[i] = [(int(s), int(t), float(scores[s, t])) for s, t in places]
+    (at,) = sweep(scored, gold.gold, [threshold])
+    best, best_score = best_threshold(scored, gold.gold)
+    kept = {k: v for k, v in asdict(at).items() if k in ("aer", "precision", "recall")}
+    return {**kept, "best_aer": best_score.aer, "best_threshold": best}

@@ -162,7 +162,10 @@ class Tokenizer:
         """Append the pieces of the words met for the first time to the table."""
         if fresh := self._rows.fresh:
             seen = [visible(word, self.lowercase) for word in fresh]
-            encoded = self._model.encode(seen, num_threads=1)
+            # A list starts a thread, 65 us: worth it only for many words.
+            many = len(seen) > 32
+            encode = self._model.encode
+            encoded = encode(seen, num_threads=1) if many else [encode(word) for word in seen]
             self._table.append([ids or [self._unk] for ids in encoded])
             self._rows.fresh = []
 

@@ -89,11 +89,12 @@ def test_a_word_without_pieces_is_unknown(proto, monkeypatch):
     tok = Tokenizer.load(proto)
 
     class Mute:
-        def encode(self, words, num_threads):
-            return [[] for _ in words]
+        def encode(self, words, num_threads=1):
+            return [[] for _ in words] if isinstance(words, list) else []
 
     monkeypatch.setattr(tok, "_model", Mute())
     assert tok.encode(["a", "b", "a"]) == ([1, 1, 1], [0, 1, 2])
+    assert tok.encode([f"w{n}" for n in range(99)])[0] == [1] * 99
 
 
 def test_carriage_return_is_not_seen(tok):

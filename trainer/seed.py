@@ -12,13 +12,18 @@ the target words the steps; in direction bwd it is the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mx.engine.errors import InputError
 from mx.engine.text import visible
 
 Floats = npt.NDArray[np.float32]
@@ -37,6 +42,8 @@ _FLUSH_CELLS = 24_000_000
 _MAX_CELLS = 4_000_000
 # What an impossible translation is worth: small, yet a forced path stays finite.
 _FLOOR = 1e-8
+# How much of its beginning's mass a word never met is thought to have.
+_NEW_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,11 @@ class SeedConfig:
 class _Vocabulary(dict[str, int]):
     """Word -> id, a new one for each new word; what the model sees is cached with it."""
 
-    def __init__(self, lowercase: bool) -> None:
+    def __init__(self, lowercase: bool, words: Iterable[str] = ()) -> None:
         super().__init__()
         self.lowercase = lowercase
-        self.words: list[str] = []  # by id, as the model sees them
-        self._ids: dict[str, int] = {}
+        self.words = list(words)  # by id, as the model sees them
+        self._ids = {word: number for number, word in enumerate(self.words)}
 
     def __missing__(self, word: str) -> int:
         seen = visible(word, self.lowercase)
@@ -348,7 +355,7 @@ class _Pairing:
         n_steps: Ints,
         moves: _Moves | None,
     ) -> Floats:
-        null = direction.null[words]
+        null = direction.null[np.minimum(words, len(direction.null) - 1)]
         if not self.hmm:
             return _ibm1(emission, null, n_states, self.null_prob)
         return _hmm(emission, null, n_states, n_steps, direction, self.null_prob, moves)
@@ -357,11 +364,11 @@ class _Pairing:
 # ---- translations ----
 
 
-def _keys(block: _Block, src: _Side, tgt: _Side, n_tgt_words: int) -> Ints:
+def _keys(block: _Block, src: _Side, tgt: _Side) -> Ints:
     """One number for each pair of words in the block, (T * B * S,); -1 in padding."""
     left = src.padded(block.rows, block.S)[None]  # (1, B, S)
     right = tgt.padded(block.rows, block.T).T[:, :, None]  # (T, B, 1)
-    keys = np.where((left >= 0) & (right >= 0), left * n_tgt_words + right, -1)
+    keys = np.where((left >= 0) & (right >= 0), (left << 32) | right, -1)
     return keys.ravel()
 
 
@@ -384,13 +391,377 @@ def _groups(blocks: Sequence[_Block]) -> list[list[_Block]]:
     return groups
 
 
-class _Beginnings:
-    """Words by how they begin; the beginnings of both languages are numbered together."""
+def _beginnings(words: Sequence[str], length: int, known: dict[str, int]) -> Ints:
+    """The number of each word's first characters; new ones are added to `known`. Both languages
+    are numbered together, so that words which begin alike can be seen."""
+    return np.array([known.setdefault(w[:length], len(known)) for w in words], np.int64)
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.ids: dict[str, int] = {}
 
-    def add(self, words: Sequence[str]) -> Ints:
-        ids = [self.ids.setdefault(word[: self.length], len(self.ids)) for word in words]
-        return np.array(ids, np.int64)
+def _pair_keys(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
+    return (left.astype(np.int64) << 32) | right
+
+
+@dataclass
+class _Prior:
+    """Pseudo-counts for pairs of words, from their beginnings."""
+
+    config: SeedConfig
+    src_class: Ints  # (source words,)
+    tgt_class: Ints
+    src_share: npt.NDArray[np.float64]  # (source words,) of a word among those that begin alike
+    tgt_share: npt.NDArray[np.float64]
+    keys: Ints  # sorted pairs of beginnings
+    fwd: npt.NDArray[np.float64]  # (keys,) target beginning given source beginning
+    bwd: npt.NDArray[np.float64]
+
+    def counts(self, src: Ints, tgt: Ints, place: Ints | None = None) -> tuple[Any, Any]:
+        """Pseudo-counts of each pair of words, for fwd and for bwd."""
+        src_class, tgt_class = self.src_class[src], self.tgt_class[tgt]
+        known: Any = 1.0
+        if place is None:
+            place, found = _find(self.keys, _pair_keys(src_class, tgt_class))
+            known = found.astype(np.float64)
+        weight = self.config.prefix_weight * known
+        alike = self.config.cognate_weight * (src_class == tgt_class)
+        fwd = weight * self.fwd[place] * self.tgt_share[tgt] + alike
+        bwd = weight * self.bwd[place] * self.src_share[src] + alike
+        return fwd, bwd
+
+
+def _find(keys: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Place of each wanted key among the sorted keys, and whether it is there."""
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return place, keys[place] == wanted
+
+
+def _shares(counts: Ints, classes: Ints) -> npt.NDArray[np.float64]:
+    return counts / np.bincount(classes, counts)[classes]
+
+
+# ---- learning ----
+
+
+class _Learner:
+    """The text with a parameter number in each cell, and the parameters. Parameter 0 stands in
+    padding and is worth nothing; the others are numbered by frequency, which keeps the busy ones
+    together in the cache."""
+
+    def __init__(
+        self,
+        src: _Side,
+        tgt: _Side,
+        words: tuple[_Vocabulary, _Vocabulary],
+        config: SeedConfig,
+        report: Progress,
+        folder: str,
+    ) -> None:
+        self.config, self.report = config, report
+        self.sides = src, tgt
+        blocks = _blocks(src.lengths, tgt.lengths, config.max_words)
+        self.groups = _groups(blocks)
+        total = sum(block.cells for block in blocks)
+        # On disk, where the system may drop what it does not need just now.
+        self.cells = np.memmap(Path(folder) / "cells", np.int32, "w+", shape=max(total, 1))
+        self.src_of, self.tgt_of = self._number_cells()
+        self.fwd = np.ones(len(self.src_of), np.float32)
+        self.fwd[0] = 0
+        self.bwd = self.fwd.copy()
+        self.occurrences = tuple(
+            np.bincount(side.ids, minlength=len(vocabulary))
+            for side, vocabulary in zip(self.sides, words, strict=True)
+        )
+        self.totals: tuple[Any, Any] = (None, None)
+        self._group_by_beginning(words)
+        self.pairing = self._first_pairing()
+
+    def _number_cells(self) -> tuple[Ints, Ints]:
+        """Fill self.cells; the source and the target word of each parameter."""
+        keys, counts = np.array([-1]), np.array([0])
+        for group in self.groups:
+            found = np.sort(np.concatenate([_keys(block, *self.sides) for block in group]))
+            found, first = _unique(found)
+            n_cells = sum(block.cells for block in group)
+            keys = np.concatenate([keys, found])
+            counts = np.concatenate([counts, np.diff(first, append=n_cells)])
+            order = np.argsort(keys, kind="stable")
+            keys, first = _unique(keys[order])
+            counts = np.add.reduceat(counts[order], first)
+        counts[0] = np.iinfo(np.int64).max  # padding is parameter 0
+        order = np.argsort(-counts, kind="stable")
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        start = 0
+        for group in self.groups:
+            found = np.concatenate([_keys(block, *self.sides) for block in group])
+            by_key = np.argsort(found)
+            once, first = _unique(found[by_key])
+            numbers = rank[np.searchsorted(keys, once)]
+            cells = np.empty(len(found), np.int32)
+            cells[by_key] = np.repeat(numbers, np.diff(first, append=len(found)))
+            self.cells[start : start + len(found)] = cells
+            start += len(found)
+        keys = np.maximum(keys[order], 0)
+        return keys >> 32, keys & 0xFFFFFFFF
+
+    def _group_by_beginning(self, words: tuple[_Vocabulary, _Vocabulary]) -> None:
+        known: dict[str, int] = {}
+        length = self.config.prefix_length
+        src, tgt = (_beginnings(vocabulary.words, length, known) for vocabulary in words)
+        keys = _pair_keys(src[self.src_of], tgt[self.tgt_of])
+        keys, self.class_of = np.unique(keys, return_inverse=True)
+        src_share, tgt_share = (_shares(*x) for x in zip(self.occurrences, (src, tgt), strict=True))
+        none = np.zeros(0)
+        self.prior = _Prior(self.config, src, tgt, src_share, tgt_share, keys, none, none)
+
+    def _first_pairing(self) -> _Pairing:
+        max_jump = self.config.max_jump
+        jump = np.exp(-0.5 * np.abs(np.arange(-max_jump, max_jump + 1) - 1)).astype(np.float32)
+        end = np.exp(-0.5 * np.arange(max_jump + 1)).astype(np.float32)
+        # Before anything is known, every translation is worth 1 and so is the empty word.
+        fwd, bwd = (
+            _Direction(np.ones(len(n) + 1, np.float32), jump, end, end)
+            for n in reversed(self.occurrences)
+        )
+        return _Pairing(fwd, bwd, self.config.null_prob)
+
+    def run(self) -> None:
+        config = self.config
+        for n in range(config.ibm1_rounds + config.hmm_rounds):
+            self.pairing.hmm = n >= config.ibm1_rounds
+            self.report(f"round {n + 1} of {config.ibm1_rounds + config.hmm_rounds}")
+            self._update(*self._expect())
+
+    def _expect(self) -> tuple[npt.NDArray[np.float64], tuple[_Moves, _Moves]]:
+        """Expected counts of each parameter, both directions agreeing, and of the moves."""
+        counts = np.zeros(len(self.fwd))
+        moves = _Moves.zero(self.config.max_jump), _Moves.zero(self.config.max_jump)
+        recent, n_recent, start = np.zeros(len(counts), np.float32), 0, 0
+        for block in chain.from_iterable(self.groups):
+            cells = self.cells[start : start + block.cells]
+            start += block.cells
+            shape = block.T, len(block.rows), block.S
+            emissions = self.fwd[cells].reshape(shape), self.bwd[cells].reshape(shape)
+            fwd, bwd = self.pairing.posteriors(
+                block, self.sides, emissions, moves if self.pairing.hmm else None
+            )
+            np.add.at(recent, cells, (fwd * bwd).ravel())
+            n_recent += block.cells
+            if n_recent > _FLUSH_CELLS:
+                counts += recent
+                recent[:], n_recent = 0, 0
+        counts += recent
+        counts[0] = 0
+        return counts, moves
+
+    def _update(self, counts: npt.NDArray[np.float64], moves: tuple[_Moves, _Moves]) -> None:
+        self.counts = counts
+        self._update_prior()
+        fwd, bwd = self.prior.counts(self.src_of, self.tgt_of, self.class_of)
+        n_src, n_tgt = map(len, self.occurrences)
+        self.fwd, src_total = _normal(counts + fwd, self.src_of, n_src)
+        self.bwd, tgt_total = _normal(counts + bwd, self.tgt_of, n_tgt)
+        self.totals = src_total, tgt_total
+        self.pairing.fwd.null = self._null(self.occurrences[1], self.tgt_of)
+        self.pairing.bwd.null = self._null(self.occurrences[0], self.src_of)
+        if self.pairing.hmm:
+            for direction, seen in zip((self.pairing.fwd, self.pairing.bwd), moves, strict=True):
+                share = self.config.jump_smoothing
+                direction.jump = _smoothed(seen.jump, share, (0, -1))
+                direction.start = _smoothed(seen.start, share, (-1,))
+                direction.end = _smoothed(seen.end, share, (-1,))
+
+    def _update_prior(self) -> None:
+        prior = self.prior
+        counts = np.bincount(self.class_of, self.counts, len(prior.keys))
+        src, tgt = prior.keys >> 32, prior.keys & 0xFFFFFFFF
+        prior.fwd = counts / np.maximum(np.bincount(src, counts), 1e-9)[src]
+        prior.bwd = counts / np.maximum(np.bincount(tgt, counts), 1e-9)[tgt]
+
+    def _null(self, occurrences: Ints, word_of: Ints) -> Floats:
+        """Probability of each word given the empty word: what the links leave over of it."""
+        linked = np.bincount(word_of, self.counts, len(occurrences))
+        left = np.maximum(occurrences - linked, 0)
+        total = max(left.sum(), 1.0)
+        null = np.append(left / total, 1 / total)  # last: a word never seen
+        return np.maximum(null, 1e-9).astype(np.float32)
+
+
+def _normal(counts: npt.NDArray[Any], given: Ints, n: int) -> tuple[Floats, Any]:
+    """Counts as probabilities given a word, and the total of each word."""
+    counts[0] = 0
+    totals = np.bincount(given, counts, n)
+    out = np.maximum(counts / np.maximum(totals, 1e-9)[given], _FLOOR).astype(np.float32)
+    out[0] = 0
+    return out, totals
+
+
+# ---- the model ----
+
+
+@dataclass
+class SeedModel:
+    """What was learned from a text; aligns that text or any other of the same languages."""
+
+    config: SeedConfig
+    src_words: list[str]
+    tgt_words: list[str]
+    keys: Ints  # sorted pairs of word ids that were linked
+    fwd: Floats  # (keys,) target word given source word
+    bwd: Floats
+    src_totals: npt.NDArray[np.float64]  # (source words,) counts that fwd was divided by
+    tgt_totals: npt.NDArray[np.float64]
+    n_learned: int  # pairs it learned from
+    _prior: _Prior = field(repr=False)
+    _pairing: _Pairing = field(repr=False)
+
+    @classmethod
+    def learn(
+        cls,
+        pairs: Iterable[Pair],
+        config: SeedConfig | None = None,
+        *,
+        report: Progress = lambda message: None,
+    ) -> SeedModel:
+        """From pairs of sentences as lists of words, read once. The same pairs give the same
+        model. `report` is told what is being done."""
+        config = config or SeedConfig()
+        words = _Vocabulary(config.lowercase), _Vocabulary(config.lowercase)
+        src, tgt, n_read = _sample(pairs, config, *words)
+        n_held = len(src.offsets) - 1
+        report(f"learning from {n_held:,} of {n_read:,} pairs")
+        if not ((src.lengths > 0) & (tgt.lengths > 0)).any():
+            raise InputError("no pair has words on both sides; there is nothing to learn from")
+        with tempfile.TemporaryDirectory(prefix="mx-seed-") as folder:
+            learner = _Learner(src, tgt, words, config, report, folder)
+            learner.run()
+            del learner.cells
+        return cls._from(learner, words, n_held)
+
+    @classmethod
+    def _from(
+        cls, learner: _Learner, words: tuple[_Vocabulary, _Vocabulary], n_learned: int
+    ) -> SeedModel:
+        """Keeps the parameters that say more than the prior, by key."""
+        kept = np.flatnonzero(learner.counts > 1e-3)
+        keys = _pair_keys(learner.src_of[kept], learner.tgt_of[kept])
+        order = np.argsort(keys)
+        kept = kept[order]
+        return cls(
+            learner.config,
+            words[0].words,
+            words[1].words,
+            keys[order],
+            learner.fwd[kept],
+            learner.bwd[kept],
+            *learner.totals,
+            n_learned,
+            learner.prior,
+            learner.pairing,
+        )
+
+    def align(
+        self, pairs: Iterable[Pair], *, threshold: float = 0.4, chunk: int = 10_000
+    ) -> Iterator[list[SeedLink]]:
+        """For each pair its links (source word, target word, confidence), sorted; none where a
+        side is empty. Confidence is the geometric mean of both directions' posteriors."""
+        stream = iter(pairs)
+        while held := list(islice(stream, chunk)):
+            yield from self._links(held, threshold)
+
+    @cached_property
+    def _beginnings(self) -> dict[str, int]:
+        known: dict[str, int] = {}
+        for words in (self.src_words, self.tgt_words):
+            _beginnings(words, self.config.prefix_length, known)
+        return known
+
+    def _links(self, pairs: Sequence[Pair], threshold: float) -> Iterator[list[SeedLink]]:
+        lowercase = self.config.lowercase
+        src, tgt = _Vocabulary(lowercase, self.src_words), _Vocabulary(lowercase, self.tgt_words)
+        sides = _side([pair[0] for pair in pairs], src), _side([pair[1] for pair in pairs], tgt)
+        look_up = _LookUp(self, src.words[len(self.src_words) :], tgt.words[len(self.tgt_words) :])
+        found = [
+            _confident(block, *self._pairing.posteriors(block, sides, emissions), threshold)
+            for group in _groups(_blocks(sides[0].lengths, sides[1].lengths))
+            for block, emissions in look_up.emissions(group, sides)
+        ]
+        none = np.zeros(0, np.int64)
+        columns = zip((none, none, none, none.astype(np.float32)), *found, strict=True)
+        rows, i, j, score = (np.concatenate(column) for column in columns)
+        order = np.lexsort((j, i, rows))
+        ends = np.searchsorted(rows[order], np.arange(len(pairs) + 1))
+        links = list(zip(i[order].tolist(), j[order].tolist(), score[order].tolist(), strict=True))
+        for start, end in pairwise(ends.tolist()):
+            yield links[start:end]
+
+
+def _confident(
+    block: _Block, fwd: Floats, bwd: Floats, threshold: float
+) -> tuple[Ints, Ints, Ints, Floats]:
+    """Row, source word, target word and confidence of each link."""
+    score = np.sqrt(fwd * bwd)
+    j, b, i = np.nonzero(score >= threshold)
+    return block.rows[b], i, j, np.minimum(score[j, b, i], 1)
+
+
+class _LookUp:
+    """Translations for a text that may hold words and pairs of words the model never met."""
+
+    def __init__(self, model: SeedModel, new_src: list[str], new_tgt: list[str]) -> None:
+        self.model = model
+        prior, length = model._prior, model.config.prefix_length
+        known = dict(model._beginnings)
+        new = _beginnings(new_src, length, known), _beginnings(new_tgt, length, known)
+        self.prior = replace(
+            prior,
+            src_class=np.concatenate([prior.src_class, new[0]]),
+            tgt_class=np.concatenate([prior.tgt_class, new[1]]),
+            src_share=np.pad(prior.src_share, (0, len(new_src)), constant_values=_NEW_SHARE),
+            tgt_share=np.pad(prior.tgt_share, (0, len(new_tgt)), constant_values=_NEW_SHARE),
+        )
+        self.src_totals = np.pad(model.src_totals, (0, len(new_src)), constant_values=1)
+        self.tgt_totals = np.pad(model.tgt_totals, (0, len(new_tgt)), constant_values=1)
+
+    def emissions(
+        self, group: Sequence[_Block], sides: tuple[_Side, _Side]
+    ) -> Iterator[tuple[_Block, tuple[Floats, Floats]]]:
+        """Each block with its translation probabilities by fwd and bwd, (T, B, S)."""
+        keys = np.concatenate([_keys(block, *sides) for block in group])
+        order = np.argsort(keys)
+        once, first = _unique(keys[order])
+        place = np.empty(len(keys), np.int32)
+        place[order] = np.repeat(
+            np.arange(len(once), dtype=np.int32), np.diff(first, append=len(keys))
+        )
+        fwd, bwd = self._values(once)
+        start = 0
+        for block in group:
+            cells = place[start : start + block.cells]
+            start += block.cells
+            shape = block.T, len(block.rows), block.S
+            yield block, (fwd[cells].reshape(shape), bwd[cells].reshape(shape))
+
+    def _values(self, keys: Ints) -> tuple[Floats, Floats]:
+        """What each pair of words is worth: as learned, or what its prior alone gives."""
+        model = self.model
+        place, known = _find(model.keys, keys)
+        src, tgt = np.maximum(keys, 0) >> 32, np.maximum(keys, 0) & 0xFFFFFFFF
+        fwd, bwd = self.prior.counts(src, tgt)
+        fwd = np.maximum(fwd / np.maximum(self.src_totals[src], 1e-3), _FLOOR)
+        bwd = np.maximum(bwd / np.maximum(self.tgt_totals[tgt], 1e-3), _FLOOR)
+        padding = keys < 0
+        fwd = np.where(padding, 0, np.where(known, model.fwd[place], np.minimum(fwd, 1)))
+        bwd = np.where(padding, 0, np.where(known, model.bwd[place], np.minimum(bwd, 1)))
+        return fwd.astype(np.float32), bwd.astype(np.float32)
+
+
+def seed_links(
+    src: Iterable[Sequence[str]],
+    tgt: Iterable[Sequence[str]],
+    config: SeedConfig | None = None,
+    *,
+    threshold: float = 0.4,
+) -> list[list[SeedLink]]:
+    """Learns from the sentences and gives the links of each pair."""
+    pairs = list(zip(src, tgt, strict=True))
+    return list(SeedModel.learn(pairs, config).align(pairs, threshold=threshold))

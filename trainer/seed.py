@@ -12,18 +12,21 @@ the target words the steps; in direction bwd it is the other way round.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from mx.engine.errors import InputError
+from mx.engine.files import atomic_write
 from mx.engine.text import visible
 
 Floats = npt.NDArray[np.float32]
@@ -435,7 +438,9 @@ def _find(keys: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _shares(counts: Ints, classes: Ints) -> npt.NDArray[np.float64]:
-    return counts / np.bincount(classes, counts)[classes]
+    """Of each word among those that begin alike; a word never met gets a guess."""
+    alike = np.bincount(classes, counts)[classes]
+    return np.where(counts > 0, counts / np.maximum(alike, 1), _NEW_SHARE)
 
 
 # ---- learning ----
@@ -467,7 +472,7 @@ class _Learner:
         self.fwd[0] = 0
         self.bwd = self.fwd.copy()
         self.occurrences = tuple(
-            np.bincount(side.ids, minlength=len(vocabulary))
+            np.bincount(side.ids, minlength=len(vocabulary.words))
             for side, vocabulary in zip(self.sides, words, strict=True)
         )
         self.totals: tuple[Any, Any] = (None, None)
@@ -560,7 +565,8 @@ class _Learner:
         n_src, n_tgt = map(len, self.occurrences)
         self.fwd, src_total = _normal(counts + fwd, self.src_of, n_src)
         self.bwd, tgt_total = _normal(counts + bwd, self.tgt_of, n_tgt)
-        self.totals = src_total, tgt_total
+        # Words that were met only in pairs not sampled count once, as new words do.
+        self.totals = np.where(src_total > 0, src_total, 1), np.where(tgt_total > 0, tgt_total, 1)
         self.pairing.fwd.null = self._null(self.occurrences[1], self.tgt_of)
         self.pairing.bwd.null = self._null(self.occurrences[0], self.src_of)
         if self.pairing.hmm:
@@ -596,6 +602,21 @@ def _normal(counts: npt.NDArray[Any], given: Ints, n: int) -> tuple[Floats, Any]
 
 
 # ---- the model ----
+
+_FORMAT = 1
+_ARRAYS = ("keys", "fwd", "bwd", "src_totals", "tgt_totals")
+
+
+def _packed(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Strings as UTF-8 bytes and where each one ends."""
+    encoded = [string.encode() for string in strings]
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+def _strings(packed: npt.NDArray[np.uint8], ends: Ints) -> list[str]:
+    data = packed.tobytes()
+    return [data[start:end].decode() for start, end in pairwise([0, *ends.tolist()])]
 
 
 @dataclass
@@ -667,6 +688,55 @@ class SeedModel:
         stream = iter(pairs)
         while held := list(islice(stream, chunk)):
             yield from self._links(held, threshold)
+
+    def save(self, path: str | Path) -> None:
+        """Into one .npz file, without pickle."""
+        pairing, prior = self._pairing, self._prior
+        arrays: dict[str, Any] = {
+            "format": np.array([_FORMAT]),
+            "config": _packed([json.dumps(asdict(self.config))])[0],
+            "n_learned": np.array([self.n_learned]),
+            **dict(zip(("src_words", "src_ends"), _packed(self.src_words), strict=True)),
+            **dict(zip(("tgt_words", "tgt_ends"), _packed(self.tgt_words), strict=True)),
+            **{name: getattr(self, name) for name in _ARRAYS},
+            **{f"prior_{f.name}": getattr(prior, f.name) for f in fields(prior)[1:]},
+            **{f"fwd_{f.name}": getattr(pairing.fwd, f.name) for f in fields(pairing.fwd)},
+            **{f"bwd_{f.name}": getattr(pairing.bwd, f.name) for f in fields(pairing.bwd)},
+        }
+        with atomic_write(path) as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> SeedModel:
+        """What `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = dict(file)
+            if arrays["format"].tolist() != [_FORMAT]:
+                raise InputError(f"{path} is a seed model of another version; learn it again")
+            return cls._unpacked(arrays)
+        except FileNotFoundError:
+            raise InputError(f"{path} does not exist; write it with mx-seed --save") from None
+        except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            raise InputError(f"{path} is not a seed model ({error}); learn it again") from error
+
+    @classmethod
+    def _unpacked(cls, arrays: dict[str, Any]) -> SeedModel:
+        config = SeedConfig(**json.loads(arrays["config"].tobytes()))
+        directions = (
+            _Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(_Direction)})
+            for side in ("fwd", "bwd")
+        )
+        prior = {f.name: arrays[f"prior_{f.name}"] for f in fields(_Prior)[1:]}
+        return cls(
+            config,
+            _strings(arrays["src_words"], arrays["src_ends"]),
+            _strings(arrays["tgt_words"], arrays["tgt_ends"]),
+            *(arrays[name] for name in _ARRAYS),
+            int(arrays["n_learned"][0]),
+            _Prior(config, **prior),
+            _Pairing(*directions, config.null_prob, config.hmm_rounds > 0),
+        )
 
     @cached_property
     def _beginnings(self) -> dict[str, int]:

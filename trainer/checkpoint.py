@@ -4,6 +4,7 @@ The only place that reads or writes weights with torch. Knows nothing of losses 
 
     RUN/config.json, command.json   the resolved settings; the texts the run was started on
     RUN/src.spm, tgt.spm            vocabularies (src.spm alone if joint)
+    RUN/text/                       standard input and pipes, copied: text is read several times
     RUN/cache/                      tokenised text and seed links: may be deleted, is built again
     RUN/checkpoints/step-N/         model, averaged and optimizer tensors, state.json
     RUN/model.safetensors           the best weights so far: what `mx-export` reads
@@ -17,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mx.engine.errors import MxError
-from mx.engine.files import sync_folder
+from mx.engine.files import atomic_write, sync_folder
 from mx.trainer.config import RunConfig, from_json
 from mx.trainer.model import MaskAlign
 
 MODEL = "model.safetensors"
-_OPTIMIZER_KEYS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def folders(run: Path) -> list[Path]:
@@ -52,19 +53,24 @@ def save(
         if averaged is not None:
             save_tensors(averaged, temp / "averaged.safetensors")
         save_tensors(optimizer_tensors(model, optimizer), temp / "optimizer.safetensors")
-        save_tensors(random_state(), temp / "random.safetensors")
-        (temp / "state.json").write_text(json.dumps(state) + "\n", "utf-8")
-        shutil.rmtree(final, ignore_errors=True)
+        with atomic_write(temp / "state.json") as file:
+            file.write(json.dumps(state).encode() + b"\n")
         sync_folder(temp)
+        shutil.rmtree(final, ignore_errors=True)
         temp.rename(final)
         sync_folder(final.parent)
-    except OSError as error:
-        shutil.rmtree(temp, ignore_errors=True)
+    except (OSError, SafetensorError, MxError) as error:
         raise MxError(
-            f"cannot write the checkpoint {final}: {error.strerror}; the run can be resumed "
+            f"cannot write the checkpoint {final}: {reason(error)}; the run can be resumed "
             "from the one before once there is room"
         ) from error
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
     return final
+
+
+def reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -81,11 +87,10 @@ def load(
     try:
         assign(model, load_file(folder / MODEL))
         restore_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
-        restore_random(load_file(folder / "random.safetensors"))
         averaged = folder / "averaged.safetensors"
         state = json.loads((folder / "state.json").read_text("utf-8"))
         return state, load_file(averaged) if averaged.exists() else None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise MxError(
             f"{folder} is damaged ({error}); delete it to resume from the one before"
         ) from error
@@ -108,34 +113,20 @@ def assign(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state under the parameters' names."""
     return {
-        f"{name}/{key}": optimizer.state[parameter][key]
+        f"{name}/{key}": value
         for name, parameter in model.named_parameters()
-        if parameter in optimizer.state
-        for key in _OPTIMIZER_KEYS
+        for key, value in optimizer.state.get(parameter, {}).items()
     }
 
 
 def restore_optimizer(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
-    for name, parameter in model.named_parameters():
-        if f"{name}/step" in tensors:
-            optimizer.state[parameter] = {
-                key: tensors[f"{name}/{key}"].to(parameter.device) for key in _OPTIMIZER_KEYS
-            }
-
-
-def random_state() -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def restore_random(state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+    parameters = dict(model.named_parameters())
+    for full, value in tensors.items():
+        name, key = full.split("/")
+        parameter = parameters[name]
+        optimizer.state[parameter][key] = value.to(parameter.device)
 
 
 def prune(run: Path, keep: int, also: set[int]) -> None:
@@ -147,7 +138,7 @@ def prune(run: Path, keep: int, also: set[int]) -> None:
 
 
 def best_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint that are evaluated and exported: averaged ones if there are any."""
+    """The weights that are evaluated and exported: the averaged ones if there are any."""
     averaged = folder / "averaged.safetensors"
     return load_file(averaged if averaged.exists() else folder / MODEL)
 
@@ -155,9 +146,14 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
 def publish(run: Path, tensors: dict[str, Tensor]) -> None:
     """Make these the run's weights, `model.safetensors`."""
     temp = run / f".{MODEL}.{os.getpid()}.tmp"
-    save_tensors(tensors, temp)
-    temp.rename(run / MODEL)
-    sync_folder(run)
+    try:
+        save_tensors(tensors, temp)
+        temp.rename(run / MODEL)
+        sync_folder(run)
+    except (OSError, SafetensorError) as error:
+        raise MxError(f"cannot write {run / MODEL}: {reason(error)}") from error
+    finally:
+        temp.unlink(missing_ok=True)
 
 
 def mean(folders: list[Path]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """What a model and a training run are made of, as plain data: dataclasses, presets, JSON.
 
-Knows no torch and no files but `config.json`; the flags of `mx-train` are generated from the fields.
+Knows no torch and no files but `config.json`; the flags of `mx-train` are made from the fields.
 """
 
 import dataclasses
@@ -99,8 +99,8 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
-# `paper`: Chen, Sun and Liu (2021) with the constants of the authors' code. `compact` and `tiny` are
-# ours, for CPUs: docs/decisions.md has the measurements behind each value.
+# `paper`: Chen, Sun and Liu (2021) with the constants of the authors' code. `compact` and `tiny`
+# are ours, for CPUs: docs/decisions.md has the measurements behind each value.
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "compact": {
@@ -151,7 +151,7 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 def resolve(preset: str, *overrides: dict[str, Any]) -> RunConfig:
-    """Defaults, then the preset, then each override in turn; later wins, unknown keys are errors."""
+    """Defaults, then the preset, then each override in turn; later wins, unknown keys raise."""
     if preset not in PRESETS:
         raise MxError(f"no preset {preset!r}; there are {', '.join(PRESETS)}")
     values: dict[str, Any] = {}
@@ -172,9 +172,13 @@ def check(config: RunConfig) -> RunConfig:
     problems = []
     for part in (model, train):
         for f in dataclasses.fields(part):
-            allowed = getattr(f.type, "__args__", None)
-            if allowed and getattr(part, f.name) not in allowed:
+            value, allowed = getattr(part, f.name), getattr(f.type, "__args__", None)
+            if allowed and value not in allowed:
                 problems.append(f"{f.name} must be one of {', '.join(map(str, allowed))}")
+            elif not allowed and not fits(value, f.type):
+                problems.append(f"{f.name} must be of type {f.type.__name__}, not {value!r}")
+    if problems:
+        raise MxError("impossible settings: " + "; ".join(problems))
     if model.width % (2 * model.heads):
         problems.append(
             f"width {model.width} must be a multiple of twice the heads ({model.heads})"
@@ -185,6 +189,12 @@ def check(config: RunConfig) -> RunConfig:
     for name in ("steps", "batch_tokens", "micro_tokens", "eval_every", "save_every", "log_every"):
         if getattr(train, name) < 1:
             problems.append(f"{name} must be at least 1")
+    for name in ("keep", "average"):
+        if getattr(train, name) < 1:
+            problems.append(f"{name} must be at least 1")
+    for name in ("seed", "patience", "warmup"):
+        if getattr(train, name) < 0:
+            problems.append(f"{name} must not be negative")
     if train.max_length < 2:
         problems.append("max_length must be at least 2")
     for name in ("label_smoothing", "ema"):
@@ -197,13 +207,33 @@ def check(config: RunConfig) -> RunConfig:
     return config
 
 
+def fits(value: Any, kind: type) -> bool:
+    """Whether a value has the type of a field; a whole number may stand for a float."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
 def to_json(config: RunConfig) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise MxError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise MxError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise MxError(f"{path} does not hold a JSON object of settings")
+    return data
+
+
 def from_json(path: Path) -> RunConfig:
     """The config saved in a run folder; unknown or missing keys are errors that name them."""
-    data = json.loads(path.read_text("utf-8"))
+    data = read_object(path)
     wanted = {"model": field_types(ModelConfig), "train": field_types(TrainConfig)}
     odd = [f"{p}.{k}" for p in wanted for k in set(wanted[p]) ^ set(data.get(p, {}))]
     if odd or set(data) != set(wanted):

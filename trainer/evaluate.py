@@ -22,7 +22,7 @@ LOWEST = 0.01  # word pairs below this score are no candidates for a link
 
 @dataclass(frozen=True)
 class Prediction:
-    """Share of pieces predicted right and mean negative log likelihood, both directions together."""
+    """Share of pieces predicted right and mean negative log likelihood, both directions."""
 
     accuracy: float
     nll: float

@@ -1,7 +1,7 @@
 """The terms of the loss as pure functions of tensors: prediction, agreement, entropy, seed links.
 
-Every term is a sum over the batch; `total` divides by the counts of the whole optimizer step, so that
-micro-batches and devices add up to exactly the loss of one large batch.
+Every term is a sum over the batch, to be divided by the counts of the whole optimizer step, so
+that micro-batches and devices add up to exactly the loss of one large batch.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Totals:
 class _Predict(torch.autograd.Function):
     """Cross-entropy of `hidden @ tableᵀ` with smoothing, without keeping the (N, V) logits.
 
-    The gradient with respect to the logits is softmax - target, so it is turned into the gradients of
-    `hidden` and `table` while the chunk is in the cache; backward only scales them.
+    The gradient with respect to the logits is softmax - target, so it is turned into the gradients
+    of `hidden` and `table` while the chunk is in the cache; backward only scales them.
     """
 
     @staticmethod

@@ -19,7 +19,7 @@ from mx.trainer.config import ModelConfig
 
 @dataclass(frozen=True)
 class Attention:
-    """One direction's result: `weights[b, i, j]` is how much target piece i looks at source piece j."""
+    """One direction's result: `weights[b, i, j]` is how much target piece i looks at source j."""
 
     weights: Tensor  # (B, T, S), zero outside the sentences
     null: Tensor  # (B, T), the weight on NULL; zero without leaky attention
@@ -125,7 +125,7 @@ class LeakyAttention(Block):
         q = split_heads(self.query(self.enter(h)), self.heads) * (h.shape[-1] // self.heads) ** -0.5
         k = split_heads(self.key(source), self.heads)
         scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
-        scores = scores.masked_fill(~source_valid[:, None, None, :], -1e9)
+        scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
         if self.leaky:
             null = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
             scores = torch.cat([null, scores], dim=-1)
@@ -135,12 +135,14 @@ class LeakyAttention(Block):
         self, h: Tensor, source: Tensor, source_valid: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The updated h, the head-mean weights (B, T, S) and those of NULL (B, T)."""
-        weights = self.scores(h, source, source_valid).float().softmax(-1)
+        weights = self.scores(h, source, source_valid).softmax(-1)
+        if not self.leaky:
+            weights = weights * source_valid[:, None, None, :]  # an empty source has no key
         v = split_heads(self.value(source), self.heads)
         mean = weights.mean(1)
         if not self.leaky:
             update = weights.to(v.dtype) @ v
-            null = torch.zeros_like(mean[..., 0])
+            null = mean.new_zeros(mean.shape[:2])
         else:
             null_value = self.null_value.view(self.heads, 1, -1).to(v.dtype)
             update = weights[..., 1:].to(v.dtype) @ v + weights[..., :1].to(v.dtype) * null_value
@@ -149,7 +151,7 @@ class LeakyAttention(Block):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L or 1, L) is additive and leaves a key to each row."""
+    """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) is additive and leaves each row a key."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
 
 
@@ -174,7 +176,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Static-KV decoder: row i knows every target piece but its own (equation 3 of the paper).
 
-    With `masked` off it is an ordinary autoregressive decoder: row i knows the pieces before its own.
+    With `masked` off it is an ordinary autoregressive decoder: row i knows the pieces before it.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -202,7 +204,7 @@ class Decoder(nn.Module):
         source: Tensor,
         source_lengths: Tensor,
     ) -> Attention:
-        """`embedded` (B, T, D): words without positions; `start` (T, D): positions (+ side vector)."""
+        """`embedded` (B, T, D): words without positions; `start` (T, D): positions (+ side)."""
         size = embedded.shape[1]
         mask, alone = self.mask(lengths, size)
         source_valid = valid(source_lengths, source.shape[1])
@@ -289,7 +291,7 @@ class MaskAlign(nn.Module):
                 nn.init.normal_(module.weight, std=self.config.width**-0.5)
 
     def table(self, side: int) -> Tensor:
-        """The embedding matrix (V, D) of side 0 (source) or 1 (target): input and output of a word."""
+        """The embedding (V, D) of side 0 (source) or 1 (target): input and output of a word."""
         own = side == 1 and not self.config.joint_vocab
         return (self.tgt_embedding if own else self.src_embedding).weight
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -88,6 +89,11 @@ def batch_budget(config: TrainConfig, step: int) -> int:
     return round(start + (config.batch_tokens - start) * done)
 
 
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout is a function of step and device, so that a resumed run goes on the same."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
 def seed_weight(config: TrainConfig, step: int) -> float:
     """Weight of the seed links: linearly down to zero."""
     if config.warm_start == "none":
@@ -105,7 +111,7 @@ class Progress:
     step: int = 0
     pieces: int = 0  # of both sides, seen so far
     seconds: float = 0.0  # spent training, over all starts
-    position: Position = Position()
+    position: Position = field(default_factory=Position)
     waited: int = 0  # validations since the last improvement
     results: list[dict[str, Any]] = field(default_factory=list)  # one per validation
     scaler: dict[str, Any] = field(default_factory=dict)
@@ -118,8 +124,11 @@ class Progress:
         """The steps of the n best validations, best first; the latest where none was measured."""
         measured = [r for r in self.results if select in r] or self.results
         sign = -1 if select == "aer" else 1
+        # Of equals the first one measured wins: staying level is no improvement.
         ranked = sorted(
-            measured, key=lambda r: (sign * r.get(select, 0.0), r["step"]), reverse=True
+            measured,
+            key=lambda r: (sign * r[select], -r["step"]) if select in r else (0, r["step"]),
+            reverse=True,
         )
         return [r["step"] for r in ranked[:n]]
 
@@ -141,13 +150,14 @@ class Trainer:
         if found:
             state, self.averaged = checkpoint.load(found[-1], self.model, self.optimizer)
             self.progress = Progress.from_json(state)
-            self.scaler.load_state_dict(self.progress.scaler)
-        else:
-            torch.manual_seed(train.seed + world.rank)  # dropout differs between devices
+            if self.progress.scaler:  # empty if the precision was another one before
+                self.scaler.load_state_dict(self.progress.scaler)
         if train.ema and self.averaged is None:
             self.averaged = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         elif self.averaged is not None:
-            self.averaged = {n: t.to(world.device) for n, t in self.averaged.items()}
+            # In the order of the parameters, which is not that of the file.
+            names = [name for name, _ in self.model.named_parameters()]
+            self.averaged = {name: self.averaged[name].to(world.device) for name in names}
         objective: nn.Module = Objective(self.model, train)
         if train.compile:
             self.model.compile(dynamic=True)
@@ -176,6 +186,7 @@ class Trainer:
         """One optimizer step; returns the step's terms as this device sees them."""
         train, world, step = self.config.train, self.world, self.progress.step
         self.model.train()
+        torch.manual_seed(dropout_seed(train.seed, step, world.rank))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(train, step)
         terms = torch.zeros(len(TERMS), device=world.device)
@@ -234,6 +245,8 @@ class Trainer:
         return result
 
     def save(self) -> None:
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            raise diverged("a weight", self.progress.step)
         self.progress.scaler = self.scaler.state_dict()
         state = asdict(self.progress)
         step, run, train = self.progress.step, self.run, self.config.train
@@ -299,10 +312,14 @@ def log(trainer: Trainer, terms: Tensor, monitor: Monitor) -> None:
     values = dict(zip(TERMS, trainer.world.sum(terms).tolist(), strict=True))
     monitor.step(progress, values, learning_rate(settings, progress.step - 1))
     if not math.isfinite(values["loss"]):
-        raise MxError(
-            f"the loss is {values['loss']} at step {progress.step}: the weights of the last checkpoint "
-            "are still good; start anew with a lower --lr or a longer --warmup"
-        )
+        raise diverged("the loss", progress.step)
+
+
+def diverged(what: str, step: int) -> MxError:
+    return MxError(
+        f"{what} is not a finite number at step {step}: the last checkpoint is still good; "
+        "start anew with a lower --lr or a longer --warmup"
+    )
 
 
 def validate(trainer: Trainer, monitor: Monitor) -> None:

@@ -35,6 +35,8 @@ Pair = tuple[Sequence[str], Sequence[str]]
 SeedLink = tuple[int, int, float]
 Progress = Callable[[str], None]
 
+# Pairs read at a time.
+_READ = 1 << 15
 # Cells of one block: a few arrays of this size stay in a core's cache.
 _BLOCK_CELLS = 60_000
 # Cells sorted at a time while cells are given their parameters.
@@ -135,7 +137,7 @@ def _sample(
     every, n_read, held = 1, 0, 0
     parts: list[tuple[_Side, _Side]] = []
     stream = iter(pairs)
-    while chunk := list(islice(stream, 1 << 15)):
+    while chunk := list(islice(stream, _READ)):
         first = -n_read % every
         n_read += len(chunk)
         chunk = chunk[first::every]
@@ -650,8 +652,11 @@ class SeedModel:
         src, tgt, n_read = _sample(pairs, config, *words)
         n_held = len(src.offsets) - 1
         report(f"learning from {n_held:,} of {n_read:,} pairs")
-        if not ((src.lengths > 0) & (tgt.lengths > 0)).any():
-            raise InputError("no pair has words on both sides; there is nothing to learn from")
+        if not _blocks(src.lengths, tgt.lengths, config.max_words):
+            raise InputError(
+                f"no pair has 1 to {config.max_words} words on both sides; "
+                "there is nothing to learn from"
+            )
         with tempfile.TemporaryDirectory(prefix="mx-seed-") as folder:
             learner = _Learner(src, tgt, words, config, report, folder)
             learner.run()

@@ -35,6 +35,8 @@ Pair = tuple[Sequence[str], Sequence[str]]
 SeedLink = tuple[int, int, float]
 Progress = Callable[[str], None]
 
+# The key of padding, which is no pair of words.
+_PADDING = -1
 # Pairs read at a time.
 _READ = 1 << 15
 # Cells of one block: a few arrays of this size stay in a core's cache.
@@ -64,8 +66,8 @@ class SeedConfig:
     max_jump: int = 8  # longer jumps share one probability
     jump_smoothing: float = 0.05
     prefix_length: int = 4
-    prefix_weight: float = 2.0  # pseudo-counts per word from the table of word beginnings
-    cognate_weight: float = 0.3  # pseudo-counts of a pair of words that begin alike
+    prefix_weight: float = 6.0  # pseudo-counts per word from the table of word beginnings
+    cognate_weight: float = 1.0  # pseudo-counts of a pair of words that begin alike
 
 
 # ---- text as arrays ----
@@ -370,10 +372,10 @@ class _Pairing:
 
 
 def _keys(block: _Block, src: _Side, tgt: _Side) -> Ints:
-    """One number for each pair of words in the block, (T * B * S,); -1 in padding."""
+    """One number for each pair of words in the block, (T * B * S,); _PADDING in padding."""
     left = src.padded(block.rows, block.S)[None]  # (1, B, S)
     right = tgt.padded(block.rows, block.T).T[:, :, None]  # (T, B, 1)
-    keys = np.where((left >= 0) & (right >= 0), (left << 32) | right, -1)
+    keys = np.where((left >= 0) & (right >= 0), (left << 32) | right, _PADDING)
     return keys.ravel()
 
 
@@ -381,6 +383,15 @@ def _unique(keys: Ints) -> tuple[Ints, Ints]:
     """Sorted keys, each once, and where each one starts in the sorted input."""
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     return keys[first], first
+
+
+def _merged(keys: Ints, counts: Ints, more: Ints, more_counts: Ints) -> tuple[Ints, Ints]:
+    """Two lists of sorted keys with their counts as one."""
+    place = np.searchsorted(keys, more)
+    known = keys[np.minimum(place, len(keys) - 1)] == more
+    counts[place[known]] += more_counts[known]
+    new, place = ~known, place[~known]
+    return np.insert(keys, place, more[new]), np.insert(counts, place, more_counts[new])
 
 
 def _groups(blocks: Sequence[_Block]) -> list[list[_Block]]:
@@ -432,6 +443,12 @@ class _Prior:
         bwd = weight * self.bwd[place] * self.src_share[src] + alike
         return fwd, bwd
 
+    def pruned(self) -> _Prior:
+        """Without the pairs of beginnings that are hardly ever linked."""
+        keep = np.maximum(self.fwd, self.bwd) > 1e-5
+        keep[0] = True  # never empty
+        return replace(self, keys=self.keys[keep], fwd=self.fwd[keep], bwd=self.bwd[keep])
+
 
 def _find(keys: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Place of each wanted key among the sorted keys, and whether it is there."""
@@ -469,33 +486,28 @@ class _Learner:
         total = sum(block.cells for block in blocks)
         # On disk, where the system may drop what it does not need just now.
         self.cells = np.memmap(Path(folder) / "cells", np.int32, "w+", shape=max(total, 1))
-        self.src_of, self.tgt_of = self._number_cells()
-        self.fwd = np.ones(len(self.src_of), np.float32)
-        self.fwd[0] = 0
-        self.bwd = self.fwd.copy()
         self.occurrences = tuple(
             np.bincount(side.ids, minlength=len(vocabulary.words))
             for side, vocabulary in zip(self.sides, words, strict=True)
         )
+        self.src_of, self.tgt_of = self._number_cells()
+        self.fwd = np.ones(len(self.src_of), np.float32)
+        self.fwd[0] = 0
+        self.bwd = self.fwd.copy()
         self.totals: tuple[Any, Any] = (None, None)
         self._group_by_beginning(words)
         self.pairing = self._first_pairing()
 
     def _number_cells(self) -> tuple[Ints, Ints]:
         """Fill self.cells; the source and the target word of each parameter."""
-        keys, counts = np.array([-1]), np.array([0])
+        keys, counts = np.array([_PADDING]), np.zeros(1, np.int64)
         for group in self.groups:
             found = np.sort(np.concatenate([_keys(block, *self.sides) for block in group]))
-            found, first = _unique(found)
-            n_cells = sum(block.cells for block in group)
-            keys = np.concatenate([keys, found])
-            counts = np.concatenate([counts, np.diff(first, append=n_cells)])
-            order = np.argsort(keys, kind="stable")
-            keys, first = _unique(keys[order])
-            counts = np.add.reduceat(counts[order], first)
+            once, first = _unique(found)
+            keys, counts = _merged(keys, counts, once, np.diff(first, append=len(found)))
         counts[0] = np.iinfo(np.int64).max  # padding is parameter 0
         order = np.argsort(-counts, kind="stable")
-        rank = np.empty(len(order), np.int32)
+        rank = np.empty(len(keys), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         start = 0
         for group in self.groups:
@@ -508,14 +520,15 @@ class _Learner:
             self.cells[start : start + len(found)] = cells
             start += len(found)
         keys = np.maximum(keys[order], 0)
-        return keys >> 32, keys & 0xFFFFFFFF
+        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
 
     def _group_by_beginning(self, words: tuple[_Vocabulary, _Vocabulary]) -> None:
         known: dict[str, int] = {}
         length = self.config.prefix_length
         src, tgt = (_beginnings(vocabulary.words, length, known) for vocabulary in words)
         keys = _pair_keys(src[self.src_of], tgt[self.tgt_of])
-        keys, self.class_of = np.unique(keys, return_inverse=True)
+        keys, class_of = np.unique(keys, return_inverse=True)
+        self.class_of = class_of.astype(np.int32)
         src_share, tgt_share = (_shares(*x) for x in zip(self.occurrences, (src, tgt), strict=True))
         none = np.zeros(0)
         self.prior = _Prior(self.config, src, tgt, src_share, tgt_share, keys, none, none)
@@ -681,7 +694,7 @@ class SeedModel:
             learner.bwd[kept],
             *learner.totals,
             n_learned,
-            learner.prior,
+            learner.prior.pruned(),
             learner.pairing,
         )
 

@@ -35,6 +35,10 @@ def folders(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"))
 
 
+def place(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
 def save(
     run: Path,
     step: int,
@@ -44,7 +48,7 @@ def save(
     state: dict[str, Any],
 ) -> Path:
     """Write `checkpoints/step-N`; it has that name only when every byte is on the disk."""
-    final = run / "checkpoints" / f"step-{step:08d}"
+    final = place(run, step)
     temp = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         shutil.rmtree(temp, ignore_errors=True)
@@ -76,6 +80,9 @@ def reason(error: Exception) -> str:
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write and flush; safetensors wants contiguous CPU tensors."""
     save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, path)
+    mask = os.umask(0)  # can be read by setting it only
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)  # safetensors makes files that nobody else can read
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 

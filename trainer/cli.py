@@ -1,10 +1,262 @@
-"""mx-train: flags into a config, a config into a run. No torch before the flags are parsed."""
+"""mx-train: flags into a config, a config into a run. No torch before the flags are parsed.
+
+The flags of the settings are made from the fields of `config.py`.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import click
+
+from mx.engine import __version__
+from mx.engine.errors import MxError
+from mx.trainer.config import PRESETS, ModelConfig, TrainConfig, read_object
+
+# Each group of settings begins at this field and ends before the next.
+_TITLES = {
+    "width": "Model",
+    "vocab_size": "Text",
+    "alpha": "Losses",
+    "steps": "Optimisation",
+    "eval_every": "Bookkeeping",
+}
+_TEXTS = ("valid_src", "valid_tgt", "valid_last", "gold_src", "gold_tgt", "gold", "vocab")
 
 
+# ---- flags from fields ----
 
 
-# A resumed run may change these: they decide how long, how often and how fast, not what is learned.
-CHANGEABLE = {
-    "steps", "eval_every", "save_every", "log_every", "keep", "average", "patience", "micro_tokens",
-    "compile", "precision", "threshold", "select",
-}  # fmt: skip
+def setting_options() -> Iterator[tuple[str, click.Option]]:
+    """Title and flag of every setting."""
+    title = ""
+    for field in (*dataclasses.fields(ModelConfig), *dataclasses.fields(TrainConfig)):
+        title = _TITLES.get(field.name, title)
+        if "help" in field.metadata:
+            yield title, setting_option(field)
+
+
+def setting_option(field: dataclasses.Field) -> click.Option:
+    flag = "--" + field.name.replace("_", "-")
+    kind: Any = field.type
+    if get_origin(kind) is Literal:
+        kind = click.Choice(get_args(kind))
+    declared = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+    # Without a default of its own: only flags that were given override the preset.
+    return click.Option(
+        [declared, field.name],
+        type=kind,
+        default=None,
+        help=f"{field.metadata['help']} [{defaults(field)}]",
+    )
+
+
+def defaults(field: dataclasses.Field) -> str:
+    """The field's value in each preset; just once if it is the same in all."""
+    values = [preset.get(field.name, field.default) for preset in PRESETS.values()]
+    if all(value == values[0] for value in values):
+        return f"default: {shown(field.default)}"
+    pairs = zip(PRESETS, map(shown, values), strict=True)
+    return ", ".join(f"{name}: {value}" for name, value in pairs)
+
+
+def shown(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}"
+
+
+class TrainCommand(click.Command):
+    """Adds the flags of the settings, and titles to the help."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.titles = {
+            **dict.fromkeys(("output", "resume", "restart", "preset", "config"), "Run"),
+            **dict.fromkeys(_TEXTS, "Files"),
+            **dict.fromkeys(("device", "gpus", "threads"), "Machine"),
+        }
+        for title, option in setting_options():
+            assert option.name
+            self.titles[option.name] = title
+            self.params.append(option)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["arguments"] = list(args)  # for the processes of --gpus
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record and isinstance(param, click.Option):
+                groups.setdefault(self.titles.get(param.name or "", "General"), []).append(record)
+        general = groups.pop("General")
+        for title, records in [*groups.items(), ("General", general)]:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+# ---- the command ----
+
+
+@click.command(cls=TrainCommand, context_settings={"max_content_width": 100})
+@click.argument("src", required=False)
+@click.argument("tgt", required=False)
+@click.option("-o", "--output", metavar="RUN", help="Run folder; an unfinished run in it goes on.")
+@click.option("--resume", metavar="RUN", help="Go on with a run, without naming its files again.")
+@click.option("--restart", is_flag=True, help="Delete the run in the folder and begin anew.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="Settings to begin with, listed below [default: compact].",
+)
+@click.option(
+    "--config", metavar="FILE", help="Settings from a JSON file, such as another run's config.json."
+)
+@click.option("--valid-src", metavar="FILE", help="Validation text, source side.")
+@click.option("--valid-tgt", metavar="FILE", help="Validation text, target side.")
+@click.option(
+    "--valid-last",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Validate on the last N pairs, which are not trained on (at most a tenth of the text; "
+    "0: no validation) [default: 500 without --valid-src].",
+)
+@click.option("--gold-src", metavar="FILE", help="Sentences with gold links, source side.")
+@click.option("--gold-tgt", metavar="FILE", help="Sentences with gold links, target side.")
+@click.option("--gold", metavar="FILE", help="Their links (talp or NAACL): reports AER.")
+@click.option("--vocab", metavar="SPM", help="Use this SentencePiece model, do not learn one.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Where to train [default: auto, CUDA if there is any].",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    help="Processes on this machine, one for each GPU [default: 1].",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads [default: all cores]."
+)
+@click.option("--quiet", is_flag=True, help="Report errors only; RUN/log.jsonl has the rest.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="mx-train")
+@click.pass_context
+def main(ctx: click.Context, debug: bool, **flags: Any) -> None:
+    """Learn to align the words of SRC and TGT, two files with one sentence per line and words
+    between spaces, and keep the model in the folder RUN for `mx-export`.
+
+    Files may be plain or .gz or .zst; `-` is standard input. The same command again goes on where
+    it stopped, even after a crash. On several machines, or to choose the launcher yourself:
+    torchrun [...] -m mx.trainer SRC TGT -o RUN.
+
+    Exit status: 0 finished; 2 a mistake, explained in one line; 130 or 143 stopped by Ctrl-C or
+    SIGTERM, with everything saved.
+
+    \b
+    Examples:
+      mx-train corpus.en corpus.fr -o run --preset tiny
+      mx-train corpus.en.zst corpus.fr.zst -o run --preset paper --gpus 4 --lr 7e-4
+      mx-train --resume run --steps 80000
+    """
+    try:
+        sys.exit(begin(ctx.meta["arguments"], flags))
+    except MxError as error:
+        if debug:
+            traceback.print_exc()
+        click.echo(f"mx-train: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("mx-train: interrupted", err=True)
+        sys.exit(130)
+
+
+def begin(arguments: list[str], flags: dict[str, Any]) -> int:
+    """Check the flags, then train here or in several processes; gives the exit code."""
+    check_files(flags)
+    overrides = settings(flags)
+    missing = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MxError(
+            f"training needs {' and '.join(missing)}, which the base install leaves out: "
+            'pip install "mx-align[train]"'
+        )
+    if flags["gpus"] > 1 and "LOCAL_RANK" not in os.environ:
+        from mx.trainer.distributed import launch
+
+        return launch(flags["gpus"], flags["device"], arguments)
+    return work(flags, overrides)
+
+
+def check_files(flags: dict[str, Any]) -> None:
+    """An error if the files named do not make a whole."""
+    if flags["resume"]:
+        given = [name for name in ("src", "tgt", "output", "preset", *_TEXTS) if flags[name]]
+        if given or flags["restart"]:
+            raise MxError(
+                "--resume takes the folder alone, and settings to change; "
+                f"give the whole command with -o to name {', '.join(given) or '--restart'}"
+            )
+        return
+    if not (flags["src"] and flags["tgt"] and flags["output"]):
+        raise MxError("give SRC, TGT and -o RUN, or --resume RUN; `mx-train --help` tells more")
+    for names in (("valid_src", "valid_tgt"), ("gold_src", "gold_tgt", "gold")):
+        absent = ["--" + name.replace("_", "-") for name in names if not flags[name]]
+        if 0 < len(absent) < len(names):
+            raise MxError(f"{' and '.join(absent)} must be given too")
+    if flags["valid_src"] and flags["valid_last"]:
+        raise MxError("--valid-src and --valid-last exclude each other")
+
+
+def settings(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `--config` says, and what the flags say."""
+    from_file: dict[str, Any] = {}
+    if flags["config"]:
+        for name, value in read_object(Path(flags["config"])).items():
+            from_file |= value if name in ("model", "train") else {name: value}
+    for name in ("src_vocab", "tgt_vocab"):  # of the other run's vocabulary
+        from_file.pop(name, None)
+    names = {option.name for _, option in setting_options()}
+    return from_file, {k: v for k, v in flags.items() if k in names and v is not None}
+
+
+def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
+    """Train as one process, alone or of many; gives the exit code."""
+    import torch
+
+    from mx.trainer.corpus import Texts, open_prepared
+    from mx.trainer.distributed import joined
+    from mx.trainer.progress import Monitor
+    from mx.trainer.run import Command, held, opened, settle
+    from mx.trainer.train import train
+
+    texts = None
+    if not flags["resume"]:
+        last = flags["valid_last"]
+        if last is None:
+            last = 0 if flags["valid_src"] else 500
+        named = {name: flags[name] for name in _TEXTS}
+        texts = Texts(flags["src"], flags["tgt"], **{**named, "valid_last": last})
+    run = Path(flags["resume"] or flags["output"])
+    command = Command(run, texts, flags["preset"] or "compact", overrides, flags["restart"])
+    if flags["resume"] and not run.is_dir():
+        raise MxError(f"{run} does not exist; there is nothing to resume")
+    if flags["threads"]:
+        torch.set_num_threads(flags["threads"])
+    with joined(flags["device"]) as world:
+        monitor = Monitor(run, quiet=flags["quiet"], active=world.rank == 0)
+        with held(run, world.rank == 0):
+            if world.rank == 0:
+                settle(command, monitor.note)
+            world.barrier()
+            config, texts = opened(run)
+            number = train(config, run, open_prepared(texts, config, run), world, monitor)
+    return 128 + number if number else 0

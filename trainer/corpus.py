@@ -8,6 +8,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ class Texts:
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the training text is still the same."""
         files = [f for f in (self.src, self.tgt, self.valid_src, self.valid_tgt) if f]
-        stats = [os.stat(f) for f in files]
+        try:
+            stats = [os.stat(f) for f in files]
+        except OSError as error:
+            raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
         sizes = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, stats, strict=True)]
         return {"files": sizes, "valid_last": self.valid_last}
 
@@ -67,28 +71,48 @@ class GoldPairs:
     gold: list[Gold]
 
 
-def spool(texts: Texts, run: Path) -> Texts:
-    """The same texts with standard input copied into the run folder: text is read several times."""
+FILES = ("src", "tgt", "valid_src", "valid_tgt", "gold_src", "gold_tgt", "gold", "vocab")
+
+
+def settled(texts: Texts, run: Path) -> Texts:
+    """The same texts as they are found again later: absolute paths, and for standard input and
+    pipes the place in the run folder that `spool` copies them to."""
     values = asdict(texts)
-    if sum(values[name] == "-" for name in values) > 1:
+    if sum(values[name] == "-" for name in FILES) > 1:
         raise InputError("only one of the files can be `-`: standard input is read once")
-    for name in ("src", "tgt"):
-        if values[name] == "-":
-            copy = run / "cache" / f"stdin.{name}"
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(copy) as file:
-                file.writelines(f"{line}\n".encode() for line in read_lines("-"))
-            values[name] = str(copy)
+    for name in FILES:
+        if values[name] is not None:
+            copied = once(values[name])
+            values[name] = os.path.abspath(run / "text" / name if copied else values[name])
     return Texts(**values)
 
 
+def once(path: str) -> bool:
+    """Whether a file can be read one time only."""
+    return path == "-" or (os.path.exists(path) and not os.path.isfile(path))
+
+
+def spool(given: Texts, run: Path) -> None:
+    """Copy what can be read only once into the run folder, unless it is there already."""
+    for name in FILES:
+        path, copy = getattr(given, name), run / "text" / name
+        if path is None or not once(path) or copy.exists():
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(copy) as file:
+            file.writelines(f"{line}\n".encode() for line in read_lines(path))
+
+
 def hold_out(pairs: Iterable[tuple[str, str]], last: int, held: list) -> Iterator[tuple[str, str]]:
-    """All pairs but the `last` ones, which are put into `held` at the end."""
+    """All pairs but the `last` ones, or the last tenth of a shorter text: `held` gets those."""
     waiting: deque[tuple[str, str]] = deque()
-    for pair in pairs:
+    n = 0
+    for n, pair in enumerate(pairs, 1):  # noqa: B007 (the count is used after the loop)
         waiting.append(pair)
         if len(waiting) > last:
             yield waiting.popleft()
+    while len(waiting) > n // 10:
+        yield waiting.popleft()
     held.extend(waiting)
 
 
@@ -97,8 +121,8 @@ def make_vocab(texts: Texts, config: RunConfig, run: Path, report: Report) -> No
     from mx.trainer.vocab import train_vocab
 
     joint = config.model.joint_vocab
-    wanted = {"src": [texts.src, texts.tgt]} if joint else {"src": [texts.src], "tgt": [texts.tgt]}
-    for side, files in wanted.items():
+    wanted = {"src": (0, 1)} if joint else {"src": (0,), "tgt": (1,)}
+    for side, sides in wanted.items():
         out = run / f"{side}.spm"
         if out.exists():
             continue
@@ -106,9 +130,12 @@ def make_vocab(texts: Texts, config: RunConfig, run: Path, report: Report) -> No
             with atomic_write(out) as file:
                 file.write(Tokenizer.load(Path(texts.vocab)).proto)
             continue
-        report(f"learning a vocabulary from {' and '.join(files)}")
+        report(
+            f"learning a vocabulary from {' and '.join((texts.src, texts.tgt)[i] for i in sides)}"
+        )
         train_vocab(
-            (line for name in files for line in read_lines(name)),
+            # In pairs, so that files of different lengths are noticed now.
+            (pair[i] for pair in read_pairs(texts.src, texts.tgt) for i in sides),
             out,
             size=config.train.vocab_size if joint else config.train.vocab_size // 2,
             lowercase=config.train.lowercase,
@@ -132,9 +159,7 @@ def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     folder = run / "cache"
     if TokenCache.open(folder / "train", key) is None:
         tokenise(texts, config, run, key, report)
-    seeds = folder / "seeds"
-    wanted = config.train.warm_start == "seed"
-    if wanted and (not seeds.exists() or read_key(seeds) != key):
+    if config.train.warm_start == "seed" and read_key(folder / "seeds") != seed_key(key):
         seed_links(texts, config, run, key, report)
 
 
@@ -163,7 +188,14 @@ def tokenise(
     elif texts.valid_last:
         pairs = hold_out(pairs, texts.valid_last, held)
     report("tokenising the text")
-    counts = token_cache.build(pairs, src_tok, tgt_tok, run / "cache" / "train", key=key, **limits)
+
+    def count(counts: token_cache.Counts) -> None:
+        if counts.read % (1 << 20) == 0:
+            report(f"tokenised {counts.read:,} pairs")
+
+    counts = token_cache.build(
+        pairs, src_tok, tgt_tok, run / "cache" / "train", key=key, progress=count, **limits
+    )
     skipped = {name: n for name, n in asdict(counts).items() if n and name not in ("read", "kept")}
     why = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in skipped.items())
     report(
@@ -174,7 +206,6 @@ def tokenise(
         raise InputError(
             f"no pair of {texts.src} and {texts.tgt} can be learned from: {counts.read:,} read"
             + (f", {why}" if why else "")
-            + (f", {len(held):,} held out for validation (see --valid-last)" if held else "")
         )
     token_cache.build(held, src_tok, tgt_tok, run / "cache" / "valid", key=key, **limits)
 
@@ -195,31 +226,42 @@ def seed_links(
     model = SeedModel.learn(words())
     train = TokenCache.open(run / "cache" / "train", key)
     assert train is not None
-    offsets, links = np.zeros(len(train) + 1, np.int64), []
-    kept = iter(enumerate(train.lines.tolist()))
-    index, line = next(kept)
-    for number, found in enumerate(model.align(words())):
-        if number != line:
-            continue
-        links.append(np.array([(i, j) for i, j, _ in found], np.uint16).reshape(-1, 2))
-        offsets[index + 1] = offsets[index] + len(found)
-        index, line = next(kept, (-1, -1))
-        if index < 0:
-            break
     folder = run / "cache" / "seeds"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, array in (("offsets", offsets), ("links", np.concatenate(links))):
-        with atomic_write(folder / f"{name}.npy") as file:
-            np.save(file, array)
-    with atomic_write(folder / "key.json") as file:
-        file.write(json.dumps(key).encode())
+    with (
+        atomic_write(folder / "links.bin") as links,
+        atomic_write(folder / "offsets.bin") as offsets,
+    ):
+        end = 0
+        offsets.write(end.to_bytes(8, "little"))
+        for found in at_lines(model.align(words()), train.lines):
+            links.write(np.array([(i, j) for i, j, _ in found], "<u2").tobytes())
+            end += len(found)
+            offsets.write(end.to_bytes(8, "little"))
+    with atomic_write(folder / "key.json") as file:  # last: it says that the others are whole
+        file.write(json.dumps(seed_key(key)).encode())
+
+
+def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
+    """The items whose number is among the ascending `lines`."""
+    numbers = iter(lines)
+    line = next(numbers, None)
+    for number, item in enumerate(items):
+        if number == line:
+            yield item
+            line = next(numbers, None)
+            if line is None:
+                return
+
+
+def seed_key(key: dict[str, Any]) -> dict[str, Any]:
+    return {**key, "format": 2}
 
 
 def read_key(folder: Path) -> Any:
-    try:
+    with suppress(OSError, ValueError):
         return json.loads((folder / "key.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def open_prepared(texts: Texts, config: RunConfig, run: Path) -> Prepared:
@@ -242,4 +284,11 @@ def read_gold(texts: Texts) -> GoldPairs | None:
         return None
     pairs = [(split(s), split(t)) for s, t in read_pairs(texts.gold_src, texts.gold_tgt)]
     links = read_links(texts.gold).fit(len(pairs), texts.gold_src)
+    for number, ((src, tgt), gold) in enumerate(zip(pairs, links.sentences, strict=True), 1):
+        for i, j in gold.possible:
+            if i >= len(src) or j >= len(tgt):
+                raise InputError(
+                    f"{texts.gold} sentence {number}: link {i}-{j} is outside its sentences of "
+                    f"{len(src)} and {len(tgt)} words; words count from 0, source first"
+                )
     return GoldPairs([s for s, _ in pairs], [t for _, t in pairs], links.sentences)

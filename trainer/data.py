@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mx.engine.errors import MxError
 from mx.trainer.cache import TokenCache
 from mx.trainer.loss import Totals
 
@@ -59,8 +60,10 @@ class SeedLinks:
     """Word links of the cached pairs, mapped from disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
-        self.links = np.load(folder / "links.npy", mmap_mode="r")  # (n, 2) source word, target word
+        self.offsets = np.memmap(folder / "offsets.bin", "<i8", "r")
+        full = self.offsets[-1] > 0  # an empty file cannot be mapped
+        links = np.memmap(folder / "links.bin", "<u2", "r") if full else np.zeros(0, "<u2")
+        self.links = links.reshape(-1, 2)  # source word, target word
 
     def cells(self, cache: TokenCache, indices: np.ndarray) -> np.ndarray:
         """(B, T, S) bool: which piece pairs belong to linked words."""
@@ -124,6 +127,8 @@ class Batches:
         links: SeedLinks | None = None,
         want_links: Callable[[int], bool] = lambda step: False,
     ) -> None:
+        if len(cache) < world:
+            raise MxError(f"{len(cache)} pairs cannot be shared by {world} processes")
         self.cache, self.seed, self.budget, self.micro = cache, seed, budget, micro
         self.rank, self.world = rank, world
         self.links, self.want_links = links, want_links
@@ -141,11 +146,14 @@ class Batches:
             rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
             rng.shuffle(groups)  # type: ignore[arg-type]
             for batch in range(position.batch, len(groups)):
-                step += 1
+                # A last pool smaller than the world cannot be shared out: it is passed over.
+                whole = len(groups[batch]) >= self.world
+                step += whole
                 position = replace(position, batch=batch + 1)
                 if batch + 1 == len(groups):
                     position = Position(position.epoch, position.pool + 1, step=step)
-                yield pool[groups[batch]], position
+                if whole:
+                    yield pool[groups[batch]], position
 
     def steps(self, position: Position, step: int) -> Iterator[Step]:
         """This device's share of each step; `step` optimizer steps are done already."""

@@ -4,6 +4,7 @@ Everything that differs between one process and several is here; the loop sees a
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -66,6 +67,32 @@ class World:
         return lambda: torch.autocast(self.device.type, dtype=kind), scaler
 
 
+def launch(processes: int, device: str, arguments: list[str]) -> int:
+    """Run `mx.trainer` with these arguments in as many processes; gives the exit code."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    found = torch.cuda.device_count()
+    if device != "cpu" and found < processes:
+        raise MxError(
+            f"--gpus {processes}, but torch finds {found} CUDA devices; "
+            "`--device cpu` runs the processes on the CPU"
+        )
+    share = max(1, (os.cpu_count() or 1) // processes)
+    os.environ.setdefault("OMP_NUM_THREADS", str(share))  # the launcher would take one
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # we report ourselves
+    command = ["--standalone", f"--nproc-per-node={processes}", "--module", "mx.trainer"]
+    try:
+        run.run(run.parse_args([*command, *arguments]))
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        return code if code > 0 else 128 - code
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0
+
+
 @contextlib.contextmanager
 def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> Iterator[World]:
     """The world this process was launched into. The timeout covers rank 0's tokenising."""
@@ -79,6 +106,8 @@ def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> It
         yield World(torch.device("cuda", 0) if cuda else torch.device("cpu"))
         return
     local = int(os.environ.get("LOCAL_RANK", "0"))
+    if cuda and local >= torch.cuda.device_count():
+        raise MxError(f"process {local + 1} of this machine has no CUDA device of its own")
     if cuda:
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)

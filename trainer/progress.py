@@ -4,49 +4,56 @@ Knows numbers and time; never touches tensors.
 """
 
 import json
-import os
+import math
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mx.engine.errors import MxError
+from mx.engine.files import atomic_write
 
 if TYPE_CHECKING:
     from mx.trainer.train import Progress
 
 
 class Monitor:
-    """Reports to people and files; `quiet` leaves the files only."""
+    """Reports to people and files; `quiet` leaves the files only, `active` off nothing at all:
+    of many processes only one reports."""
 
-    def __init__(self, run: Path, *, quiet: bool = False, board: bool = True) -> None:
+    def __init__(self, run: Path, *, quiet: bool = False, active: bool = True) -> None:
         self.path = run / "log.jsonl"
-        self.quiet = quiet
-        self.bar = sys.stderr.isatty() and not quiet
-        self.board = tensorboard(run) if board else None
-        self.last: tuple[float, int, int] | None = None  # time, pieces, step of the last report
+        self.active = active
+        self.quiet = quiet or not active
+        self.bar = sys.stderr.isatty() and not self.quiet
+        self.board = tensorboard(run) if active else None
+        self.last = 0.0, 0, 0  # time, pieces, step of the last report
         self.steps = 0
 
-    def start(self, step: int, steps: int) -> None:
+    def start(self, progress: "Progress", steps: int) -> None:
         """Drop log lines from beyond the checkpoint that training goes on from."""
-        self.steps = steps
-        if self.path.exists():
+        step, self.steps = progress.step, steps
+        self.last = time.monotonic(), progress.pieces, step
+        if self.active and self.path.exists():
             lines = self.path.read_text("utf-8").split("\n")
-            kept = [
-                line for line in lines if line and whole(line) and json.loads(line)["step"] <= step
-            ]
-            temp = self.path.with_suffix(".tmp")
-            temp.write_text("".join(f"{line}\n" for line in kept), "utf-8")
-            os.replace(temp, self.path)
+            with atomic_write(self.path) as file:
+                file.writelines(f"{line}\n".encode() for line in lines if step_of(line) <= step)
         if step:
             self.note(f"going on from step {step:,}")
 
     def note(self, text: str) -> None:
         if not self.quiet:
-            end = "\x1b[K\n" if self.bar else "\n"
-            print(f"{text}", end=end, file=sys.stderr, flush=True)
+            # Over the progress line, if there is one.
+            print(f"\r{text}\x1b[K" if self.bar else text, file=sys.stderr, flush=True)
 
     def write(self, record: dict[str, Any]) -> None:
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        if not self.active:
+            return
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise MxError(f"cannot write {self.path}: {error.strerror}") from error
         if self.board:
             for name, value in record.items():
                 if name != "step" and isinstance(value, int | float):
@@ -54,11 +61,9 @@ class Monitor:
 
     def step(self, progress: "Progress", terms: dict[str, float], rate: float) -> None:
         now = time.monotonic()
-        speed, left = 0.0, 0.0
-        if self.last and now > self.last[0]:
-            speed = (progress.pieces - self.last[1]) / (now - self.last[0])
-            pace = (now - self.last[0]) / max(progress.step - self.last[2], 1)
-            left = (self.steps - progress.step) * pace
+        seconds = max(now - self.last[0], 1e-9)
+        speed = (progress.pieces - self.last[1]) / seconds
+        left = (self.steps - progress.step) * seconds / max(progress.step - self.last[2], 1)
         self.last = (now, progress.pieces, progress.step)
         self.write(
             {
@@ -88,17 +93,15 @@ class Monitor:
     def validation(self, progress: "Progress", result: dict[str, Any], better: bool) -> None:
         self.write({**result, "seconds": round(progress.seconds, 3), "pieces": progress.pieces})
         shown = "  ".join(f"{name} {value:.4f}" for name, value in result.items() if name != "step")
-        self.note(
-            f"{chr(13) if self.bar else ''}step {progress.step:,}: {shown}{'  (best)' if better else ''}"
-        )
+        self.note(f"step {progress.step:,}: {shown}{'  (best)' if better else ''}")
 
 
-def whole(line: str) -> bool:
-    """Whether a log line was written to its end."""
+def step_of(line: str) -> float:
+    """The step of a log line; infinity if it was not written to its end."""
     try:
-        return "step" in json.loads(line)
+        return json.loads(line)["step"]
     except ValueError:
-        return False
+        return math.inf
 
 
 def clock(seconds: float) -> str:

@@ -25,6 +25,7 @@ from mx.trainer.data import Batch, Batches, Position, prefetch
 from mx.trainer.distributed import World
 from mx.trainer.evaluate import align_gold, predict
 from mx.trainer.model import MaskAlign, valid
+from mx.trainer.optimizer import make_optimizer, set_rate
 from mx.trainer.progress import Monitor
 
 TERMS = ("loss", "nll_fwd", "nll_bwd", "agreement", "entropy", "seeds")
@@ -142,7 +143,7 @@ class Trainer:
         torch.manual_seed(train.seed)
         self.model = MaskAlign(config.model).to(world.device)
         self.tokenizers = tokenizers(run, config)
-        self.optimizer = make_optimizer(self.model, train, world.device)
+        self.optimizer = make_optimizer(self.model, config.model.width, train)
         self.progress = Progress()
         self.averaged: dict[str, Tensor] | None = None
         self.autocast, self.scaler = world.precision(train.precision)
@@ -187,8 +188,7 @@ class Trainer:
         train, world, step = self.config.train, self.world, self.progress.step
         self.model.train()
         torch.manual_seed(dropout_seed(train.seed, step, world.rank))
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(train, step)
+        set_rate(self.optimizer, learning_rate(train, step))
         terms = torch.zeros(len(TERMS), device=world.device)
         for k, batch in enumerate(batches):
             last = k + 1 == len(batches)
@@ -254,26 +254,17 @@ class Trainer:
         checkpoint.prune(run, train.keep, set(self.progress.best(train.average, train.select)))
 
 
-def make_optimizer(
-    model: nn.Module, config: TrainConfig, device: torch.device
-) -> torch.optim.Optimizer:
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    decay = config.weight_decay if config.optimizer == "adamw" else 0.0
-    groups = [
-        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": decay},
-        {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    return kind(groups, lr=config.lr, betas=(0.9, 0.98), eps=1e-9, fused=True)
-
-
 # ---- the loop ----
 
 
-def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: Monitor) -> bool:
-    """Train until the last step, early stopping or a signal; true if the run is finished."""
+def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: Monitor) -> int:
+    """Train until the last step, early stopping or a signal.
+
+    Gives 0 if the run is finished, else the signal that stopped it, after saving.
+    """
     trainer = Trainer(config, run, data, world)
     progress, settings = trainer.progress, config.train
-    monitor.start(progress.step, settings.steps)
+    monitor.start(progress, settings.steps)
     done = progress.step >= settings.steps or stalled(progress, settings)
     stop = False
     began = time.monotonic() - progress.seconds
@@ -299,7 +290,7 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
         finish(trainer, monitor)
     elif world.rank == 0:
         monitor.note(f"stopped at step {progress.step}; the same command again goes on from there")
-    return done
+    return 0 if done else asked[0] if asked else signal.SIGTERM  # asked of another process
 
 
 def stalled(progress: Progress, settings: TrainConfig) -> bool:
@@ -339,19 +330,25 @@ def finish(trainer: Trainer, monitor: Monitor) -> None:
     settings, progress, run = trainer.config.train, trainer.progress, trainer.run
     best = progress.best(settings.average, settings.select)
     if settings.average > 1:
-        names = [run / "checkpoints" / f"step-{step:08d}" for step in best]
-        checkpoint.publish(run, checkpoint.mean([name for name in names if name.exists()]))
+        best = [step for step in best if checkpoint.place(run, step).exists()]
+        checkpoint.publish(run, checkpoint.mean([checkpoint.place(run, step) for step in best]))
     monitor.note(f"finished; the weights of step {', '.join(map(str, best))} are in {run}")
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The signals that asked the run to stop since; a second Ctrl-C stops at once."""
+    """The signals that asked the run to stop since; one more, seconds later, stops at once.
+
+    Sooner it may be the same Ctrl-C: a launcher passes on what the terminal has sent already.
+    """
     asked: list[int] = []
+    first = 0.0
 
     def remember(number: int, frame: Any) -> None:
-        if asked:
+        nonlocal first
+        if asked and time.monotonic() > first + 2:
             raise KeyboardInterrupt
+        first = first if asked else time.monotonic()
         asked.append(number)
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -254,9 +254,16 @@ def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
     with joined(flags["device"]) as world:
         monitor = Monitor(run, quiet=flags["quiet"], active=world.rank == 0)
         with held(run, world.rank == 0):
+            problem = None
             if world.rank == 0:
-                settle(command, monitor.note)
-            world.barrier()
+                try:
+                    settle(command, monitor.note)
+                except MxError as error:
+                    problem = error
+            if world.any(problem is not None):  # the others wait here until all is settled
+                if problem:
+                    raise problem
+                return 2
             config, texts = opened(run)
             number = train(config, run, open_prepared(texts, config, run), world, monitor)
     return 128 + number if number else 0

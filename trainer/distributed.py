@@ -51,10 +51,6 @@ class World:
         """Whether any process says yes."""
         return bool(self.sum(torch.tensor(float(value), device=self.device)) > 0)
 
-    def barrier(self) -> None:
-        if self.size > 1:
-            dist.barrier()
-
     def precision(self, wanted: str) -> tuple[Autocast, torch.amp.GradScaler]:
         """Autocast context and gradient scaler (needed by fp16 only) of this device."""
         cuda = self.device.type == "cuda"
@@ -81,7 +77,7 @@ def launch(processes: int, device: str, arguments: list[str]) -> int:
         )
     share = max(1, (os.cpu_count() or 1) // processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(share))  # the launcher would take one
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # we report ourselves
+    logging.disable(logging.ERROR)  # the processes report for themselves
     command = ["--standalone", f"--nproc-per-node={processes}", "--module", "mx.trainer"]
     try:
         run.run(run.parse_args([*command, *arguments]))

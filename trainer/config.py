@@ -66,8 +66,11 @@ class TrainConfig:
     batch_tokens_start: int = option(0, "batch size at step 0, growing linearly; 0: no growth")
     batch_growth_until: float = option(0.5, "share of the run at which the batch is fully grown")
     micro_tokens: int = option(36000, "pieces of the longer side per forward pass on one device")
-    optimizer: Literal["adam", "adamw"] = option("adam", "optimizer")
+    optimizer: Literal["adam", "adamw", "muon"] = option(
+        "adam", "optimizer; muon: for matrices, with Adam for embeddings, norms and biases"
+    )
     lr: float = option(5e-4, "peak learning rate")
+    matrix_lr: float = option(0.02, "peak learning rate of the matrices (muon)")
     warmup: int = option(4000, "steps of linear warm-up")
     schedule: Literal["rsqrt", "cosine", "linear"] = option("rsqrt", "learning rate after warm-up")
     weight_decay: float = option(0.0, "decoupled weight decay (adamw)")

@@ -49,6 +49,8 @@ _FLUSH_CELLS = 24_000_000
 _MAX_CELLS = 4_000_000
 # What an impossible translation is worth: small, yet a forced path stays finite.
 _FLOOR = 1e-8
+# Where the scripts begin whose characters stand for syllables or words.
+_CJK = "\u2e80"
 # How much of its beginning's mass a word never met is thought to have.
 _NEW_SHARE = 0.1
 
@@ -58,7 +60,8 @@ class SeedConfig:
     """How to learn. The defaults were measured; see docs/seed.md."""
 
     lowercase: bool = False
-    max_pairs: int = 500_000  # of a longer text, an even sample of at least half as many
+    max_pairs: int = 1_000_000  # of a longer text, an even sample of at least half as many
+    max_cells: int = 100_000_000  # the same for source words x target words, over all pairs
     max_words: int = 100  # pairs with a longer side teach nothing, but are aligned
     ibm1_rounds: int = 4
     hmm_rounds: int = 6
@@ -109,9 +112,8 @@ class _Side:
         places = np.minimum(starts + np.arange(width), len(self.ids) - 1)
         return np.where(inside, self.ids[places], -1).astype(np.int64)
 
-    def keep(self, every: int) -> _Side:
-        """Every n-th sentence."""
-        rows = np.arange(0, len(self.offsets) - 1, every)
+    def take(self, rows: Ints) -> _Side:
+        """Some of the sentences."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -147,9 +149,21 @@ def _sample(
         held += len(chunk)
         while held > config.max_pairs:
             sides = _joined([part[0] for part in parts]), _joined([part[1] for part in parts])
-            parts = [(sides[0].keep(2), sides[1].keep(2))]
+            second = np.arange(0, held, 2)
+            parts = [(sides[0].take(second), sides[1].take(second))]
             every, held = 2 * every, (held + 1) // 2
     return _joined([part[0] for part in parts]), _joined([part[1] for part in parts]), n_read
+
+
+def _thinned(src: _Side, tgt: _Side, config: SeedConfig) -> tuple[_Side, _Side]:
+    """The pairs short enough to learn from, or an even sample of max_cells of their cells."""
+    longest = np.maximum(src.lengths, tgt.lengths)
+    rows = np.flatnonzero((src.lengths > 0) & (tgt.lengths > 0) & (longest <= config.max_words))
+    n_cells = int((src.lengths * tgt.lengths)[rows].sum())
+    if n_cells > config.max_cells:
+        n_kept = max(1, len(rows) * config.max_cells // n_cells)
+        rows = rows[np.arange(n_kept) * len(rows) // n_kept]
+    return src.take(rows), tgt.take(rows)
 
 
 @dataclass(frozen=True)
@@ -165,11 +179,9 @@ class _Block:
         return len(self.rows) * self.S * self.T
 
 
-def _blocks(n_src: Ints, n_tgt: Ints, max_words: int | None = None) -> list[_Block]:
+def _blocks(n_src: Ints, n_tgt: Ints) -> list[_Block]:
     """All pairs with words on both sides, sorted by size; long ones are padded a little."""
     use = (n_src > 0) & (n_tgt > 0) & (n_src * n_tgt <= _MAX_CELLS)
-    if max_words is not None:
-        use &= np.maximum(n_src, n_tgt) <= max_words
     rows = np.flatnonzero(use)
     S, T = _rounded(n_src[rows]), _rounded(n_tgt[rows])
     order = np.lexsort((rows, T, S))
@@ -410,7 +422,13 @@ def _groups(blocks: Sequence[_Block]) -> list[list[_Block]]:
 def _beginnings(words: Sequence[str], length: int, known: dict[str, int]) -> Ints:
     """The number of each word's first characters; new ones are added to `known`. Both languages
     are numbered together, so that words which begin alike can be seen."""
-    return np.array([known.setdefault(w[:length], len(known)) for w in words], np.int64)
+    ids = [known.setdefault(_beginning(word, length), len(known)) for word in words]
+    return np.array(ids, np.int64)
+
+
+def _beginning(word: str, length: int) -> str:
+    """The first characters, of which a Chinese or Japanese word needs only one."""
+    return word[: 1 if word[:1] >= _CJK else length]
 
 
 def _pair_keys(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
@@ -481,7 +499,7 @@ class _Learner:
     ) -> None:
         self.config, self.report = config, report
         self.sides = src, tgt
-        blocks = _blocks(src.lengths, tgt.lengths, config.max_words)
+        blocks = _blocks(src.lengths, tgt.lengths)
         self.groups = _groups(blocks)
         total = sum(block.cells for block in blocks)
         # On disk, where the system may drop what it does not need just now.
@@ -663,18 +681,19 @@ class SeedModel:
         config = config or SeedConfig()
         words = _Vocabulary(config.lowercase), _Vocabulary(config.lowercase)
         src, tgt, n_read = _sample(pairs, config, *words)
-        n_held = len(src.offsets) - 1
-        report(f"learning from {n_held:,} of {n_read:,} pairs")
-        if not _blocks(src.lengths, tgt.lengths, config.max_words):
+        src, tgt = _thinned(src, tgt, config)
+        n_learned = len(src.offsets) - 1
+        if not n_learned:
             raise InputError(
                 f"no pair has 1 to {config.max_words} words on both sides; "
                 "there is nothing to learn from"
             )
+        report(f"learning from {n_learned:,} of {n_read:,} pairs")
         with tempfile.TemporaryDirectory(prefix="mx-seed-") as folder:
             learner = _Learner(src, tgt, words, config, report, folder)
             learner.run()
             del learner.cells
-        return cls._from(learner, words, n_held)
+        return cls._from(learner, words, n_learned)
 
     @classmethod
     def _from(

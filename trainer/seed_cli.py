@@ -32,6 +32,7 @@ class Options:
     lowercase: bool
     threshold: float
     max_pairs: int
+    max_cells: int
     max_words: int
     save: str | None
     load: str | None
@@ -56,8 +57,16 @@ class Options:
     "--max-pairs",
     type=click.IntRange(min=2),
     metavar="N",
-    default=500_000,
-    help="Learn from an even sample of at most N pairs; all are aligned [default: 500000].",
+    default=1_000_000,
+    help="Learn from an even sample of at most N pairs; all are aligned [default: 1000000].",
+)
+@click.option(
+    "--max-cells",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=100_000_000,
+    help="The same for source words x target words, summed over the pairs; bounds time and "
+    "memory [default: 100000000].",
 )
 @click.option(
     "--max-words",
@@ -130,7 +139,10 @@ def _model(options: Options, report: Callable[[str], None]) -> SeedModel:
     if options.load is not None:
         return SeedModel.load(options.load)
     config = SeedConfig(
-        lowercase=options.lowercase, max_pairs=options.max_pairs, max_words=options.max_words
+        lowercase=options.lowercase,
+        max_pairs=options.max_pairs,
+        max_cells=options.max_cells,
+        max_words=options.max_words,
     )
     model = SeedModel.learn(_pairs(options), config, report=report)
     if options.save is not None:

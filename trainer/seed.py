@@ -1,13 +1,10 @@
 """Seed links by statistics alone: two HMM aligners that are taught to agree, in NumPy.
-Knows words and sentences as lists; files, flags and how links are written are left to others.
+Knows what is learned and how it is used; text as arrays is seed_text's matter, the recursion
+seed_hmm's, files and flags seed_cli's.
 
 The model: Vogel's HMM (1996) with Och and Ney's empty word (2003), one in each direction, whose
 expected counts are the product of both posteriors (Liang, Taskar and Klein, 2006). Rare words
 lean on a table over word beginnings and on words that begin alike in both languages.
-
-Arrays of a block are laid out as (T, B, S): steps first, so that one step of the recursion is one
-matrix product over all pairs of the block. In direction fwd the source words are the states and
-the target words the steps; in direction bwd it is the other way round.
 """
 
 from __future__ import annotations
@@ -27,26 +24,29 @@ import numpy.typing as npt
 
 from mx.engine.errors import InputError
 from mx.engine.files import atomic_write
-from mx.engine.text import visible
+from mx.trainer.seed_hmm import Direction, Moves, Pairing, smoothed
+from mx.trainer.seed_text import (
+    PADDING,
+    Block,
+    Floats,
+    Ints,
+    Pair,
+    Side,
+    Vocabulary,
+    cell_keys,
+    encode,
+    make_blocks,
+    make_groups,
+    merged,
+    sample,
+    thinned,
+    unique,
+)
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Pair = tuple[Sequence[str], Sequence[str]]
 SeedLink = tuple[int, int, float]
 Progress = Callable[[str], None]
-
-# The key of padding, which is no pair of words.
-_PADDING = -1
-# Pairs read at a time.
-_READ = 1 << 15
-# Cells of one block: a few arrays of this size stay in a core's cache.
-_BLOCK_CELLS = 60_000
-# Cells sorted at a time while cells are given their parameters.
-_GROUP_CELLS = 6_000_000
 # Counts are kept in single precision for this many cells, then added to double ones.
 _FLUSH_CELLS = 24_000_000
-# A pair larger than this is not aligned: its arrays would no longer fit in memory.
-_MAX_CELLS = 4_000_000
 # What an impossible translation is worth: small, yet a forced path stays finite.
 _FLOOR = 1e-8
 # Where the scripts begin whose characters stand for syllables or words.
@@ -73,350 +73,7 @@ class SeedConfig:
     cognate_weight: float = 1.0  # pseudo-counts of a pair of words that begin alike
 
 
-# ---- text as arrays ----
-
-
-class _Vocabulary(dict[str, int]):
-    """Word -> id, a new one for each new word; what the model sees is cached with it."""
-
-    def __init__(self, lowercase: bool, words: Iterable[str] = ()) -> None:
-        super().__init__()
-        self.lowercase = lowercase
-        self.words = list(words)  # by id, as the model sees them
-        self._ids = {word: number for number, word in enumerate(self.words)}
-
-    def __missing__(self, word: str) -> int:
-        seen = visible(word, self.lowercase)
-        number = self._ids.setdefault(seen, len(self.words))
-        if number == len(self.words):
-            self.words.append(seen)
-        self[word] = number
-        return number
-
-
-@dataclass(frozen=True)
-class _Side:
-    """The sentences of one language, flat."""
-
-    ids: npt.NDArray[np.int32]
-    offsets: Ints  # (sentences + 1,)
-
-    @property
-    def lengths(self) -> Ints:
-        return np.diff(self.offsets)
-
-    def padded(self, rows: Ints, width: int) -> Ints:
-        """(rows, width) word ids, -1 behind the end of a sentence."""
-        starts = self.offsets[rows][:, None]
-        inside = np.arange(width) < (self.offsets[rows + 1][:, None] - starts)
-        places = np.minimum(starts + np.arange(width), len(self.ids) - 1)
-        return np.where(inside, self.ids[places], -1).astype(np.int64)
-
-    def take(self, rows: Ints) -> _Side:
-        """Some of the sentences."""
-        lengths = self.lengths[rows]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return _Side(self.ids[places], offsets)
-
-
-def _side(sentences: Sequence[Sequence[str]], vocabulary: _Vocabulary) -> _Side:
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    words = map(vocabulary.__getitem__, chain.from_iterable(sentences))
-    ids = np.fromiter(words, np.int32, int(lengths.sum()))
-    return _Side(ids, np.concatenate([[0], np.cumsum(lengths)]))
-
-
-def _joined(sides: Sequence[_Side]) -> _Side:
-    lengths = [side.lengths for side in sides]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))])
-    return _Side(np.concatenate([np.zeros(0, np.int32), *(side.ids for side in sides)]), offsets)
-
-
-def _sample(
-    pairs: Iterable[Pair], config: SeedConfig, src: _Vocabulary, tgt: _Vocabulary
-) -> tuple[_Side, _Side, int]:
-    """At most max_pairs pairs spread evenly over the text, and how many pairs it had. When
-    too many are held, every second one is dropped and from then on every second one read."""
-    every, n_read, held = 1, 0, 0
-    parts: list[tuple[_Side, _Side]] = []
-    stream = iter(pairs)
-    while chunk := list(islice(stream, _READ)):
-        first = -n_read % every
-        n_read += len(chunk)
-        chunk = chunk[first::every]
-        parts.append((_side([p[0] for p in chunk], src), _side([p[1] for p in chunk], tgt)))
-        held += len(chunk)
-        while held > config.max_pairs:
-            sides = _joined([part[0] for part in parts]), _joined([part[1] for part in parts])
-            second = np.arange(0, held, 2)
-            parts = [(sides[0].take(second), sides[1].take(second))]
-            every, held = 2 * every, (held + 1) // 2
-    return _joined([part[0] for part in parts]), _joined([part[1] for part in parts]), n_read
-
-
-def _thinned(src: _Side, tgt: _Side, config: SeedConfig) -> tuple[_Side, _Side]:
-    """The pairs short enough to learn from, or an even sample of max_cells of their cells."""
-    longest = np.maximum(src.lengths, tgt.lengths)
-    rows = np.flatnonzero((src.lengths > 0) & (tgt.lengths > 0) & (longest <= config.max_words))
-    n_cells = int((src.lengths * tgt.lengths)[rows].sum())
-    if n_cells > config.max_cells:
-        n_kept = max(1, len(rows) * config.max_cells // n_cells)
-        rows = rows[np.arange(n_kept) * len(rows) // n_kept]
-    return src.take(rows), tgt.take(rows)
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Pairs of about the same size, padded to S source and T target words."""
-
-    rows: Ints
-    S: int
-    T: int
-
-    @property
-    def cells(self) -> int:
-        return len(self.rows) * self.S * self.T
-
-
-def _blocks(n_src: Ints, n_tgt: Ints) -> list[_Block]:
-    """All pairs with words on both sides, sorted by size; long ones are padded a little."""
-    use = (n_src > 0) & (n_tgt > 0) & (n_src * n_tgt <= _MAX_CELLS)
-    rows = np.flatnonzero(use)
-    S, T = _rounded(n_src[rows]), _rounded(n_tgt[rows])
-    order = np.lexsort((rows, T, S))
-    rows, S, T = rows[order], S[order], T[order]
-    cuts = np.flatnonzero((np.diff(S) != 0) | (np.diff(T) != 0)) + 1
-    blocks = []
-    for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        if start < end:
-            s, t = int(S[start]), int(T[start])
-            step = max(1, _BLOCK_CELLS // (s * t))
-            blocks += [_Block(rows[i : min(end, i + step)], s, t) for i in range(start, end, step)]
-    return blocks
-
-
-def _rounded(lengths: Ints) -> Ints:
-    """Up to 16 as they are, then to the next multiple of 2, 4, 8, ...: few, well-filled blocks."""
-    unit = 1 << np.maximum(0, np.ceil(np.log2(np.maximum(lengths, 1) / 16))).astype(np.int64)
-    return -(-lengths // unit) * unit
-
-
-# ---- one direction ----
-
-
-@dataclass
-class _Direction:
-    """What a direction knows besides translations: its empty word and how it moves."""
-
-    null: Floats  # (words,) probability of a word given the empty word; last: an unknown word
-    jump: Floats  # (2 * max_jump + 1,) weight of each jump width
-    start: Floats  # (max_jump + 1,) weight of the first state, from the beginning
-    end: Floats  # (max_jump + 1,) weight of the last state, from the end
-
-
-@dataclass
-class _Moves:
-    """Expected counts of moves, as in _Direction."""
-
-    jump: npt.NDArray[np.float64]
-    start: npt.NDArray[np.float64]
-    end: npt.NDArray[np.float64]
-
-    @classmethod
-    def zero(cls, max_jump: int) -> _Moves:
-        return cls(np.zeros(2 * max_jump + 1), np.zeros(max_jump + 1), np.zeros(max_jump + 1))
-
-
-def _widths(n: int, max_jump: int) -> Ints:
-    """(n, n) index of the jump from the row's state to the column's."""
-    places = np.arange(n)
-    return np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
-
-
-def _ibm1(emission: Floats, null: Floats, n_states: Ints, null_prob: float) -> Floats:
-    """Posterior of each state when all are equally likely beforehand; uses up `emission`."""
-    total = emission.sum(2)
-    total += null * n_states * (null_prob / (1 - null_prob))
-    emission /= np.maximum(total, 1e-30)[:, :, None]
-    return emission
-
-
-def _hmm(
-    emission: Floats,  # (T, B, S), 0 in padding; used up
-    null: Floats,  # (T, B), 0 in padding
-    n_states: Ints,
-    n_steps: Ints,
-    direction: _Direction,
-    null_prob: float,
-    moves: _Moves | None = None,
-) -> Floats:
-    """Posterior of each state at each step, by the forward-backward recursion.
-
-    The empty word keeps the place of the last real state, so that a state is a place, entered
-    either by a jump (`entered`) or by staying for a word that comes from nowhere.
-    """
-    T, B, S = emission.shape
-    max_jump = len(direction.start) - 1
-    widths = _widths(S, max_jump)
-    jump = direction.jump[widths]  # (S, S)
-    # Jumps may only end inside the sentence, so their weights add up differently in each length.
-    leave = (1 - null_prob) / np.cumsum(jump, 1).T[n_states - 1]  # (B, S)
-    start, end = _ends(direction, n_states, S)
-    stay = np.where(np.arange(T)[:, None] < n_steps, null * null_prob, 1)  # padding changes nothing
-    stay = stay.astype(np.float32)[:, :, None]
-
-    entered, left = np.empty_like(emission), np.empty_like(emission)
-    scale = np.empty((T, B, 1), np.float32)
-    state = start
-    for t in range(T):
-        if t == 0:
-            np.multiply(start, 1 - null_prob, out=entered[0])
-        else:
-            np.multiply(state, leave, out=left[t])
-            np.matmul(left[t], jump, out=entered[t])
-        state = state * stay[t]
-        state += entered[t] * emission[t]
-        state.sum(1, keepdims=True, out=scale[t])
-        state /= scale[t]
-
-    ahead = end / (state * end).sum(1, keepdims=True)
-    emission /= scale
-    stay /= scale
-    backwards = np.ascontiguousarray(jump.T)
-    for t in range(T - 1, -1, -1):
-        emission[t] *= ahead
-        if t:
-            ahead *= stay[t]
-            ahead += (emission[t] @ backwards) * leave
-    entered *= emission
-    if moves is not None:
-        _count_moves(moves, entered, left, emission, jump, widths, n_states, n_steps)
-    return entered
-
-
-def _ends(direction: _Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
-    """(B, S) weights of the first and the last state."""
-    max_jump = len(direction.start) - 1
-    places = np.arange(S)
-    behind = n_states[:, None] - 1 - places  # words left after this one
-    inside = behind >= 0
-    start = np.where(inside, direction.start[np.minimum(places, max_jump)], 0)
-    end = np.where(inside, direction.end[np.clip(behind, 0, max_jump)], 0)
-    start = start / start.sum(1, keepdims=True)
-    return start.astype(np.float32), end.astype(np.float32)
-
-
-def _count_moves(
-    moves: _Moves,
-    posterior: Floats,
-    left: Floats,
-    ahead: Floats,
-    jump: Floats,
-    widths: Ints,
-    n_states: Ints,
-    n_steps: Ints,
-) -> None:
-    T, B, S = posterior.shape
-    max_jump = len(moves.start) - 1
-    if T > 1:
-        counts = left[1:].reshape(-1, S).T @ ahead[1:].reshape(-1, S) * jump
-        moves.jump += np.bincount(widths.ravel(), counts.ravel(), len(moves.jump))
-    places = np.arange(S)
-    moves.start += np.bincount(np.minimum(places, max_jump), posterior[0].sum(0), max_jump + 1)
-    last = posterior[n_steps - 1, np.arange(B)]  # (B, S)
-    behind = np.clip(n_states[:, None] - 1 - places, 0, max_jump)
-    moves.end += np.bincount(behind.ravel(), last.ravel(), max_jump + 1)
-
-
-def _smoothed(counts: npt.NDArray[np.float64], share: float, tails: Sequence[int]) -> Floats:
-    """Weights from counts, mixed with an even distribution; a tail stands for several widths."""
-    n_widths = np.ones(len(counts))
-    n_widths[list(tails)] = 5
-    even = n_widths / n_widths.sum()
-    mixed = (1 - share) * counts / max(counts.sum(), 1e-9) + share * even
-    return (mixed / n_widths).astype(np.float32)
-
-
-# ---- both directions of a block ----
-
-
-@dataclass
-class _Pairing:
-    """The two directions together: all that an E-step needs besides the translations."""
-
-    fwd: _Direction
-    bwd: _Direction
-    null_prob: float
-    hmm: bool = False
-
-    def posteriors(
-        self,
-        block: _Block,
-        sides: tuple[_Side, _Side],
-        emissions: tuple[Floats, Floats],
-        moves: tuple[_Moves, _Moves] | None = None,
-    ) -> tuple[Floats, Floats]:
-        """Posteriors of the links by fwd and by bwd, both (T, B, S)."""
-        n_src, n_tgt = (side.lengths[block.rows] for side in sides)
-        src, tgt = sides[0].padded(block.rows, block.S), sides[1].padded(block.rows, block.T)
-        fwd = self._one(self.fwd, emissions[0], tgt.T, n_src, n_tgt, moves and moves[0])
-        turned = np.ascontiguousarray(emissions[1].transpose(2, 1, 0))
-        bwd = self._one(self.bwd, turned, src.T, n_tgt, n_src, moves and moves[1])
-        return fwd, bwd.transpose(2, 1, 0)
-
-    def _one(
-        self,
-        direction: _Direction,
-        emission: Floats,
-        words: Ints,  # (T, B) of the steps
-        n_states: Ints,
-        n_steps: Ints,
-        moves: _Moves | None,
-    ) -> Floats:
-        null = direction.null[np.minimum(words, len(direction.null) - 1)]
-        if not self.hmm:
-            return _ibm1(emission, null, n_states, self.null_prob)
-        return _hmm(emission, null, n_states, n_steps, direction, self.null_prob, moves)
-
-
-# ---- translations ----
-
-
-def _keys(block: _Block, src: _Side, tgt: _Side) -> Ints:
-    """One number for each pair of words in the block, (T * B * S,); _PADDING in padding."""
-    left = src.padded(block.rows, block.S)[None]  # (1, B, S)
-    right = tgt.padded(block.rows, block.T).T[:, :, None]  # (T, B, 1)
-    keys = np.where((left >= 0) & (right >= 0), (left << 32) | right, _PADDING)
-    return keys.ravel()
-
-
-def _unique(keys: Ints) -> tuple[Ints, Ints]:
-    """Sorted keys, each once, and where each one starts in the sorted input."""
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    return keys[first], first
-
-
-def _merged(keys: Ints, counts: Ints, more: Ints, more_counts: Ints) -> tuple[Ints, Ints]:
-    """Two lists of sorted keys with their counts as one."""
-    place = np.searchsorted(keys, more)
-    known = keys[np.minimum(place, len(keys) - 1)] == more
-    counts[place[known]] += more_counts[known]
-    new, place = ~known, place[~known]
-    return np.insert(keys, place, more[new]), np.insert(counts, place, more_counts[new])
-
-
-def _groups(blocks: Sequence[_Block]) -> list[list[_Block]]:
-    """Consecutive blocks of about _GROUP_CELLS cells together."""
-    groups: list[list[_Block]] = []
-    size = _GROUP_CELLS
-    for block in blocks:
-        if size + block.cells > _GROUP_CELLS:
-            groups.append([])
-            size = 0
-        groups[-1].append(block)
-        size += block.cells
-    return groups
+# ---- what word beginnings tell ----
 
 
 def _beginnings(words: Sequence[str], length: int, known: dict[str, int]) -> Ints:
@@ -490,17 +147,17 @@ class _Learner:
 
     def __init__(
         self,
-        src: _Side,
-        tgt: _Side,
-        words: tuple[_Vocabulary, _Vocabulary],
+        src: Side,
+        tgt: Side,
+        words: tuple[Vocabulary, Vocabulary],
         config: SeedConfig,
         report: Progress,
         folder: str,
     ) -> None:
         self.config, self.report = config, report
         self.sides = src, tgt
-        blocks = _blocks(src.lengths, tgt.lengths)
-        self.groups = _groups(blocks)
+        blocks = make_blocks(src.lengths, tgt.lengths)
+        self.groups = make_groups(blocks)
         total = sum(block.cells for block in blocks)
         # On disk, where the system may drop what it does not need just now.
         self.cells = np.memmap(Path(folder) / "cells", np.int32, "w+", shape=max(total, 1))
@@ -518,20 +175,20 @@ class _Learner:
 
     def _number_cells(self) -> tuple[Ints, Ints]:
         """Fill self.cells; the source and the target word of each parameter."""
-        keys, counts = np.array([_PADDING]), np.zeros(1, np.int64)
+        keys, counts = np.array([PADDING]), np.zeros(1, np.int64)
         for group in self.groups:
-            found = np.sort(np.concatenate([_keys(block, *self.sides) for block in group]))
-            once, first = _unique(found)
-            keys, counts = _merged(keys, counts, once, np.diff(first, append=len(found)))
+            found = np.sort(np.concatenate([cell_keys(block, *self.sides) for block in group]))
+            once, first = unique(found)
+            keys, counts = merged(keys, counts, once, np.diff(first, append=len(found)))
         counts[0] = np.iinfo(np.int64).max  # padding is parameter 0
         order = np.argsort(-counts, kind="stable")
         rank = np.empty(len(keys), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         start = 0
         for group in self.groups:
-            found = np.concatenate([_keys(block, *self.sides) for block in group])
+            found = np.concatenate([cell_keys(block, *self.sides) for block in group])
             by_key = np.argsort(found)
-            once, first = _unique(found[by_key])
+            once, first = unique(found[by_key])
             numbers = rank[np.searchsorted(keys, once)]
             cells = np.empty(len(found), np.int32)
             cells[by_key] = np.repeat(numbers, np.diff(first, append=len(found)))
@@ -540,7 +197,7 @@ class _Learner:
         keys = np.maximum(keys[order], 0)
         return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
 
-    def _group_by_beginning(self, words: tuple[_Vocabulary, _Vocabulary]) -> None:
+    def _group_by_beginning(self, words: tuple[Vocabulary, Vocabulary]) -> None:
         known: dict[str, int] = {}
         length = self.config.prefix_length
         src, tgt = (_beginnings(vocabulary.words, length, known) for vocabulary in words)
@@ -551,16 +208,16 @@ class _Learner:
         none = np.zeros(0)
         self.prior = _Prior(self.config, src, tgt, src_share, tgt_share, keys, none, none)
 
-    def _first_pairing(self) -> _Pairing:
+    def _first_pairing(self) -> Pairing:
         max_jump = self.config.max_jump
         jump = np.exp(-0.5 * np.abs(np.arange(-max_jump, max_jump + 1) - 1)).astype(np.float32)
         end = np.exp(-0.5 * np.arange(max_jump + 1)).astype(np.float32)
         # Before anything is known, every translation is worth 1 and so is the empty word.
         fwd, bwd = (
-            _Direction(np.ones(len(n) + 1, np.float32), jump, end, end)
+            Direction(np.ones(len(n) + 1, np.float32), jump, end, end)
             for n in reversed(self.occurrences)
         )
-        return _Pairing(fwd, bwd, self.config.null_prob)
+        return Pairing(fwd, bwd, self.config.null_prob)
 
     def run(self) -> None:
         config = self.config
@@ -569,10 +226,10 @@ class _Learner:
             self.report(f"round {n + 1} of {config.ibm1_rounds + config.hmm_rounds}")
             self._update(*self._expect())
 
-    def _expect(self) -> tuple[npt.NDArray[np.float64], tuple[_Moves, _Moves]]:
+    def _expect(self) -> tuple[npt.NDArray[np.float64], tuple[Moves, Moves]]:
         """Expected counts of each parameter, both directions agreeing, and of the moves."""
         counts = np.zeros(len(self.fwd))
-        moves = _Moves.zero(self.config.max_jump), _Moves.zero(self.config.max_jump)
+        moves = Moves.zero(self.config.max_jump), Moves.zero(self.config.max_jump)
         recent, n_recent, start = np.zeros(len(counts), np.float32), 0, 0
         for block in chain.from_iterable(self.groups):
             cells = self.cells[start : start + block.cells]
@@ -591,7 +248,7 @@ class _Learner:
         counts[0] = 0
         return counts, moves
 
-    def _update(self, counts: npt.NDArray[np.float64], moves: tuple[_Moves, _Moves]) -> None:
+    def _update(self, counts: npt.NDArray[np.float64], moves: tuple[Moves, Moves]) -> None:
         self.counts = counts
         self._update_prior()
         fwd, bwd = self.prior.counts(self.src_of, self.tgt_of, self.class_of)
@@ -605,9 +262,9 @@ class _Learner:
         if self.pairing.hmm:
             for direction, seen in zip((self.pairing.fwd, self.pairing.bwd), moves, strict=True):
                 share = self.config.jump_smoothing
-                direction.jump = _smoothed(seen.jump, share, (0, -1))
-                direction.start = _smoothed(seen.start, share, (-1,))
-                direction.end = _smoothed(seen.end, share, (-1,))
+                direction.jump = smoothed(seen.jump, share, (0, -1))
+                direction.start = smoothed(seen.start, share, (-1,))
+                direction.end = smoothed(seen.end, share, (-1,))
 
     def _update_prior(self) -> None:
         prior = self.prior
@@ -666,7 +323,7 @@ class SeedModel:
     tgt_totals: npt.NDArray[np.float64]
     n_learned: int  # pairs it learned from
     _prior: _Prior = field(repr=False)
-    _pairing: _Pairing = field(repr=False)
+    _pairing: Pairing = field(repr=False)
 
     @classmethod
     def learn(
@@ -679,9 +336,9 @@ class SeedModel:
         """From pairs of sentences as lists of words, read once. The same pairs give the same
         model. `report` is told what is being done."""
         config = config or SeedConfig()
-        words = _Vocabulary(config.lowercase), _Vocabulary(config.lowercase)
-        src, tgt, n_read = _sample(pairs, config, *words)
-        src, tgt = _thinned(src, tgt, config)
+        words = Vocabulary(config.lowercase), Vocabulary(config.lowercase)
+        src, tgt, n_read = sample(pairs, config.max_pairs, *words)
+        src, tgt = thinned(src, tgt, config.max_words, config.max_cells)
         n_learned = len(src.offsets) - 1
         if not n_learned:
             raise InputError(
@@ -697,7 +354,7 @@ class SeedModel:
 
     @classmethod
     def _from(
-        cls, learner: _Learner, words: tuple[_Vocabulary, _Vocabulary], n_learned: int
+        cls, learner: _Learner, words: tuple[Vocabulary, Vocabulary], n_learned: int
     ) -> SeedModel:
         """Keeps the parameters that say more than the prior, by key."""
         kept = np.flatnonzero(learner.counts > 1e-3)
@@ -760,19 +417,19 @@ class SeedModel:
     @classmethod
     def _unpacked(cls, arrays: dict[str, Any]) -> SeedModel:
         config = SeedConfig(**json.loads(arrays["config"].tobytes()))
-        directions = (
-            _Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(_Direction)})
+        fwd, bwd = (
+            Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(Direction)})
             for side in ("fwd", "bwd")
         )
         prior = {f.name: arrays[f"prior_{f.name}"] for f in fields(_Prior)[1:]}
         return cls(
-            config,
-            _strings(arrays["src_words"], arrays["src_ends"]),
-            _strings(arrays["tgt_words"], arrays["tgt_ends"]),
-            *(arrays[name] for name in _ARRAYS),
-            int(arrays["n_learned"][0]),
-            _Prior(config, **prior),
-            _Pairing(*directions, config.null_prob, config.hmm_rounds > 0),
+            config=config,
+            src_words=_strings(arrays["src_words"], arrays["src_ends"]),
+            tgt_words=_strings(arrays["tgt_words"], arrays["tgt_ends"]),
+            n_learned=int(arrays["n_learned"][0]),
+            _prior=_Prior(config, **prior),
+            _pairing=Pairing(fwd, bwd, config.null_prob, config.hmm_rounds > 0),
+            **{name: arrays[name] for name in _ARRAYS},
         )
 
     @cached_property
@@ -784,12 +441,12 @@ class SeedModel:
 
     def _links(self, pairs: Sequence[Pair], threshold: float) -> Iterator[list[SeedLink]]:
         lowercase = self.config.lowercase
-        src, tgt = _Vocabulary(lowercase, self.src_words), _Vocabulary(lowercase, self.tgt_words)
-        sides = _side([pair[0] for pair in pairs], src), _side([pair[1] for pair in pairs], tgt)
+        src, tgt = Vocabulary(lowercase, self.src_words), Vocabulary(lowercase, self.tgt_words)
+        sides = encode([pair[0] for pair in pairs], src), encode([pair[1] for pair in pairs], tgt)
         look_up = _LookUp(self, src.words[len(self.src_words) :], tgt.words[len(self.tgt_words) :])
         found = [
-            _confident(block, *self._pairing.posteriors(block, sides, emissions), threshold)
-            for group in _groups(_blocks(sides[0].lengths, sides[1].lengths))
+            _confident(block, self._pairing.posteriors(block, sides, emissions), threshold)
+            for group in make_groups(make_blocks(sides[0].lengths, sides[1].lengths))
             for block, emissions in look_up.emissions(group, sides)
         ]
         none = np.zeros(0, np.int64)
@@ -803,10 +460,10 @@ class SeedModel:
 
 
 def _confident(
-    block: _Block, fwd: Floats, bwd: Floats, threshold: float
+    block: Block, posteriors: tuple[Floats, Floats], threshold: float
 ) -> tuple[Ints, Ints, Ints, Floats]:
     """Row, source word, target word and confidence of each link."""
-    score = np.sqrt(fwd * bwd)
+    score = np.sqrt(posteriors[0] * posteriors[1])
     j, b, i = np.nonzero(score >= threshold)
     return block.rows[b], i, j, np.minimum(score[j, b, i], 1)
 
@@ -830,12 +487,12 @@ class _LookUp:
         self.tgt_totals = np.pad(model.tgt_totals, (0, len(new_tgt)), constant_values=1)
 
     def emissions(
-        self, group: Sequence[_Block], sides: tuple[_Side, _Side]
-    ) -> Iterator[tuple[_Block, tuple[Floats, Floats]]]:
+        self, group: Sequence[Block], sides: tuple[Side, Side]
+    ) -> Iterator[tuple[Block, tuple[Floats, Floats]]]:
         """Each block with its translation probabilities by fwd and bwd, (T, B, S)."""
-        keys = np.concatenate([_keys(block, *sides) for block in group])
+        keys = np.concatenate([cell_keys(block, *sides) for block in group])
         order = np.argsort(keys)
-        once, first = _unique(keys[order])
+        once, first = unique(keys[order])
         place = np.empty(len(keys), np.int32)
         place[order] = np.repeat(
             np.arange(len(once), dtype=np.int32), np.diff(first, append=len(keys))

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mx.engine.errors import InputError
-from mx.trainer import seed
+from mx.trainer import seed_hmm, seed_text
 from mx.trainer.seed import SeedConfig, SeedModel, seed_links
 from mx.trainer.seed_cli import main
 
@@ -143,10 +143,10 @@ def test_a_long_text_is_sampled_evenly(corpus):
 
 
 def test_sampling_keeps_every_nth_pair_across_chunks(monkeypatch):
-    monkeypatch.setattr(seed, "_READ", 7)
-    words = seed._Vocabulary(False), seed._Vocabulary(False)
+    monkeypatch.setattr(seed_text, "_READ", 7)
+    words = seed_text.Vocabulary(False), seed_text.Vocabulary(False)
     pairs = [([str(n)], [str(n), "x"]) for n in range(100)]
-    src, tgt, n_read = seed._sample(pairs, SeedConfig(max_pairs=30), *words)
+    src, tgt, n_read = seed_text.sample(pairs, 30, *words)
     assert n_read == 100
     assert [words[0].words[i] for i in src.ids] == [str(n) for n in range(0, 100, 4)]
     assert tgt.lengths.tolist() == [2] * 25
@@ -215,11 +215,11 @@ def test_posteriors_match_enumeration_also_in_padding():
         emission[:t, b, :s] = rng.random((t, s))
         null[:t, b] = rng.random(t)
     weights = [rng.random(n).astype(np.float32) + 0.1 for n in (5, 3, 3)]
-    direction = seed._Direction(null, *weights)
-    got = seed._hmm(emission.copy(), null, n_states, n_steps, direction, null_prob)
+    direction = seed_hmm.Direction(null, *weights)
+    got = seed_hmm._hmm(emission.copy(), null, n_states, n_steps, direction, null_prob)
     for b, (s, t) in enumerate(sizes):
-        jump = direction.jump[seed._widths(s, max_jump)]
-        start, end = seed._ends(direction, np.array([s]), s)
+        jump = direction.jump[seed_hmm._widths(s, max_jump)]
+        start, end = seed_hmm._ends(direction, np.array([s]), s)
         want = enumerated(emission[:t, b, :s], null[:t, b], start[0], end[0], jump, null_prob)
         np.testing.assert_allclose(got[:t, b, :s], want, rtol=1e-4, atol=1e-6)
         assert not got[t:, b].any() and not got[:, b, s:].any()

@@ -1,0 +1,98 @@
+"""Settings: presets, precedence, JSON, and errors that name what is wrong."""
+
+import dataclasses
+
+import pytest
+
+from mx.engine.errors import MxError
+from mx.trainer.config import (
+    PRESETS,
+    ModelConfig,
+    RunConfig,
+    TrainConfig,
+    from_json,
+    read_object,
+    resolve,
+    to_json,
+)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_possible(preset):
+    config = resolve(preset)
+    for name, value in PRESETS[preset].items():
+        part = config.model if hasattr(config.model, name) else config.train
+        assert getattr(part, name) == value
+
+
+def test_paper_is_the_paper():
+    assert resolve("paper") == RunConfig()
+    model, train = RunConfig().model, RunConfig().train
+    assert (model.width, model.ff, model.heads, model.dropout) == (512, 1024, 4, 0.3)
+    assert (model.encoder_layers, model.decoder_layers, model.norm) == (6, 6, "post")
+    assert (train.alpha, train.beta, train.entropy_lambda, train.threshold) == (5, 1, 0.05, 0.2)
+    assert (train.lr, train.warmup, train.steps, train.batch_tokens) == (5e-4, 4000, 50000, 36000)
+    assert train.warm_start == "none"
+
+
+def test_later_wins():
+    config = resolve("tiny", {"lr": 1.0, "width": 64}, {"lr": 2.0})
+    assert (config.train.lr, config.model.width) == (2.0, 64)
+    assert config.model.encoder_layers == PRESETS["tiny"]["encoder_layers"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"widht": 3}, "unknown settings widht"),
+        ({"width": 30, "heads": 4}, "multiple of twice the heads"),
+        ({"norm": "both"}, "norm must be one of post, pre"),
+        ({"steps": "100"}, "steps must be of type int, not '100'"),
+        ({"lr": True}, "lr must be of type float"),
+        ({"tied": 1}, "tied must be of type bool"),
+        ({"dropout": 1.0, "ema": 1.0}, r"ema must be in \[0, 1\); dropout"),
+        ({"keep": 0}, "keep must be at least 1"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"max_length": 1}, "max_length"),
+    ],
+)
+def test_impossible_settings_are_named(settings, message):
+    with pytest.raises(MxError, match=message):
+        resolve("tiny", settings)
+
+
+def test_unknown_preset():
+    with pytest.raises(MxError, match="no preset 'huge'; there are paper, compact, tiny"):
+        resolve("huge")
+
+
+def test_json_round_trip(tmp_path):
+    config = resolve("compact", {"lr": 3})
+    (tmp_path / "config.json").write_text(to_json(config))
+    assert from_json(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "does not hold a JSON object"),
+        ('{"model": {}, "train": {}}', "unknown or missing"),
+        ('{"other": 1}', "not a config of this version"),
+    ],
+)
+def test_damaged_config_files(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(MxError, match=message):
+        from_json(tmp_path / "config.json")
+
+
+def test_missing_config_file(tmp_path):
+    with pytest.raises(MxError, match="cannot read"):
+        read_object(tmp_path / "none.json")
+
+
+def test_every_setting_has_a_help_line():
+    for part in (ModelConfig, TrainConfig):
+        for field in dataclasses.fields(part):
+            assert field.name.endswith("_vocab") or field.metadata["help"]

@@ -1,0 +1,157 @@
+"""How many pairs a second everything but the model handles, and where that time goes.
+Runs the real pipeline with a stand-in for the model that returns prepared scores.
+
+    python benchmarks/host.py corpus.de corpus.en --vocab joint.spm --pairs 100000
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mx.engine import corpus, pipeline
+from mx.engine.batching import Batch
+from mx.engine.corpus import Reader, Source
+from mx.engine.decode import Rule
+from mx.engine.formats import Format
+from mx.engine.pipeline import Engine, Work, stream
+from mx.engine.text import Tokenizer
+
+
+class Canned:
+    """A backend that takes no time: one link per source piece, well inside every sentence."""
+
+    name, precision, steady = "canned", "fp32", True
+
+    def __init__(self, workers: int, batch_tokens: int) -> None:
+        self.workers, self.batch_tokens = workers, batch_tokens
+        self.prepared: dict[tuple[int, ...], np.ndarray] = {}
+
+    def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, Any]:
+        shape = (*batch.src.shape, batch.tgt.shape[1])
+        if shape not in self.prepared:
+            self.prepared[shape] = self.make(*shape)
+        return {"scores": self.prepared[shape]}
+
+    def make(self, rows: int, n_src: int, n_tgt: int) -> np.ndarray:
+        """Links only where a sentence padded to this size surely has pieces."""
+        scores = np.full((rows, n_src, n_tgt), 0.01, np.float32)
+        sure_src, sure_tgt = max(1, n_src - 16), max(1, n_tgt - 16)
+        sure_src = max(sure_src, n_src - 3 if n_src <= 64 else 0)
+        sure_tgt = max(sure_tgt, n_tgt - 3 if n_tgt <= 64 else 0)
+        src = np.arange(sure_src)
+        scores[:, src, src * sure_tgt // sure_src] = 0.9
+        return scores
+
+    def describe(self) -> str:
+        return "prepared scores"
+
+
+class Clock:
+    """Adds up the time inside functions, less that of clocked functions they call."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.inner: list[float] = []
+
+    def wrap(self, owner: Any, name: str, stage: str) -> None:
+        function = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.thread_time()
+            self.inner.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.thread_time() - start
+                self.seconds[stage] += spent - self.inner.pop()
+                if self.inner:
+                    self.inner[-1] += spent
+
+        setattr(owner, name, timed)
+
+
+def text_of(done: pipeline.Done) -> bytes:
+    return ("\n".join(done.items[0]) + "\n").encode()
+
+
+def profile(engine: Engine, reader: Reader, chunks: int) -> dict[str, float]:
+    """Microseconds per pair by stage, all in one thread."""
+    clock = Clock()
+    clock.wrap(reader, "_take", "read")
+    clock.wrap(corpus, "_digest", "digest")
+    clock.wrap(Tokenizer, "encode_many", "tokenise")
+    clock.wrap(pipeline, "plan", "batch")
+    clock.wrap(pipeline, "pack", "batch")
+    clock.wrap(Canned, "run", "stand-in for the model")
+    clock.wrap(pipeline, "find", "decode")
+    clock.wrap(pipeline, "link", "decode")
+    clock.wrap(Format, "__call__", "format")
+    clock.wrap(sys.modules[__name__], "text_of", "join lines")
+    pairs, start = 0, time.thread_time()
+    for chunk in islice(reader.chunks(), chunks):
+        work = Work(engine, chunk)
+        for planned in work.prepare():
+            work.run(*planned)
+        text_of(work.result)
+        pairs += len(chunk.src)
+    total = time.thread_time() - start
+    stages = dict(clock.seconds)
+    stages["split words and the rest"] = total - sum(stages.values())
+    return {name: round(1e6 * seconds / pairs, 2) for name, seconds in stages.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("src")
+    parser.add_argument("tgt")
+    parser.add_argument("--vocab", type=Path, required=True, help="SentencePiece model")
+    parser.add_argument("--pairs", type=int, default=100_000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch-tokens", type=int, default=1024)
+    parser.add_argument("--chunk", type=int, default=8192)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+
+    tokenizer = Tokenizer.load(options.vocab, lowercase=True)
+    backend = Canned(options.threads, options.batch_tokens)
+    engine = Engine(
+        backend, (tokenizer, tokenizer), 256, Rule(), [Format("pharaoh")], options.batch_tokens
+    )
+    chunks = -(-options.pairs // options.chunk)
+    rates, cpu = [], []
+    for _ in range(options.repeat):
+        reader = Reader(Source(options.src, options.tgt), options.chunk)
+        start, used = time.perf_counter(), time.process_time()
+        pairs = 0
+        with open(os.devnull, "wb") as out:
+            for done in stream(engine, islice(reader.chunks(), chunks), options.threads):
+                out.write(text_of(done))
+                pairs += done.counts.pairs
+        rates.append(pairs / (time.perf_counter() - start))
+        cpu.append(pairs / (time.process_time() - used))
+    result = {
+        "pairs": pairs,
+        "pairs_per_second": [round(rate) for rate in rates],
+        "pairs_per_cpu_second": [round(rate) for rate in cpu],
+        "threads": options.threads, "batch_tokens": options.batch_tokens, "chunk": options.chunk,
+        "python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count(),
+    }  # fmt: skip
+    if options.profile:
+        reader = Reader(Source(options.src, options.tgt), options.chunk)
+        result["microseconds_per_pair"] = profile(engine, reader, min(chunks, 6))
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Aligner: a loaded model that turns pairs of sentences into word links.
+Glue of bundle, backend, pipeline and decode; files and flags are the matter of `cli`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mx.engine import __version__
+from mx.engine.backends import OUTPUTS, Backend, choose
+from mx.engine.batching import batches, pack, plan
+from mx.engine.bundle import Bundle, Wish
+from mx.engine.decode import MODES, SOFT, Links, Rule
+from mx.engine.errors import BundleError, InputError, MxError
+from mx.engine.formats import null_rows, sentence_scores
+from mx.engine.kernels.reference import pool_words
+from mx.engine.links import Link
+from mx.engine.pipeline import Engine, Pairs, Render, Words, run_here, stream
+from mx.engine.text import split
+
+# Enough pairs that most batches are full, few enough that losing them costs little.
+CHUNK = 8192
+_MAX_CELLS = 1 << 26
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of a pair, sorted, with a score from 0 to 1 each; iterates over the links.
+
+    `score` is the mean over all words of the score of their best link, 0 for words without one.
+    The NULL probabilities of the words are there if the aligner was loaded with `nulls=True`.
+    """
+
+    src: tuple[str, ...]
+    tgt: tuple[str, ...]
+    links: list[Link]
+    scores: list[float]
+    score: float
+    src_null: list[float] | None = None
+    tgt_null: list[float] | None = None
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self.links)
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __str__(self) -> str:
+        return " ".join(f"{i}-{j}" for i, j in self.links)
+
+
+@dataclass(frozen=True)
+class Soft:
+    """What the model says about all word pairs: matrices (source words, target words), where a
+    cell is the highest of its pieces; and each word's probability of having no partner."""
+
+    src: tuple[str, ...]
+    tgt: tuple[str, ...]
+    scores: Floats
+    fwd: Floats
+    bwd: Floats
+    src_null: Floats
+    tgt_null: Floats
+
+
+class Aligner:
+    """A model ready to align. All methods may be called from several threads at once."""
+
+    def __init__(self, bundle: Bundle, backend: Backend, reason: str, rule: Rule) -> None:
+        self.bundle = bundle
+        self.backend = backend
+        self.reason = reason
+        self.rule = rule
+
+    @classmethod
+    def load(
+        cls, model: str | Path | None = None, *, langs: str | None = None, backend: str = "auto",
+        dtype: str | None = None, threads: int | None = None, symmetrize: str = SOFT,
+        threshold: float | None = None, wish: Wish = "aer", nulls: bool = False,
+    ) -> Aligner:  # fmt: skip
+        """Load a bundle: a folder or zip file, or one that came with the package.
+
+        Args:
+            model: path of the bundle; None takes an installed one.
+            langs: which installed one, like "de-en".
+            backend: "cpu", "cuda", "trt", or "auto" for the fastest that works.
+            dtype: precision of the arithmetic; None takes what the bundle recommends.
+            threads: threads of the CPU; None for all cores.
+            symmetrize: "soft" (the paper's), "forward", "backward", or a classic heuristic.
+            threshold: lowest score of a link; None takes the bundle's own.
+            wish: "precision" or "recall" to take the bundle's threshold for that instead.
+            nulls: also find the NULL probability of every word.
+        """
+        bundle = Bundle.load(model if model is not None else installed(langs))
+        chosen, reason = choose(
+            bundle, backend, precision=dtype, threads=threads or default_threads()
+        )
+        return cls(bundle, chosen, reason, _rule(bundle, symmetrize, threshold, wish, nulls))
+
+    def align(
+        self, src: Iterable[str | Words], tgt: Iterable[str | Words], *, chunk: int = CHUNK
+    ) -> Iterator[Alignment]:
+        """Links of parallel sentences, in order, while they are read: at most three times `chunk`
+        pairs are held. A sentence is a line, cut at spaces and tabs, or a sequence of words."""
+        if chunk < 1:
+            raise MxError(f"chunk must be 1 or more, not {chunk}")
+        engine = self.engine([_alignments])
+        for done in stream(engine, _chunks(src, tgt, chunk), self.backend.workers):
+            yield from done.items[0]
+
+    def align_pair(self, src: str | Words, tgt: str | Words) -> Alignment:
+        """Links of one pair."""
+        return self.align_batch([src], [tgt])[0]
+
+    def align_batch(
+        self, src: Sequence[str | Words], tgt: Sequence[str | Words]
+    ) -> list[Alignment]:
+        """Links of some pairs, in the calling thread."""
+        if len(src) != len(tgt):
+            raise InputError(f"{len(src)} source sentences but {len(tgt)} target sentences")
+        pairs = Pairs(0, list(map(_words, src)), list(map(_words, tgt)))
+        return list(run_here(self.engine([_alignments]), pairs).items[0])
+
+    def soft(self, src: str | Words, tgt: str | Words) -> Soft:
+        """All scores and weights of one pair, as matrices over its words."""
+        src_words, tgt_words = _words(src), _words(tgt)
+        src_tokenizer, tgt_tokenizer = self.bundle.tokenizers()
+        src_pieces = src_tokenizer.encode_many([src_words])
+        tgt_pieces = tgt_tokenizer.encode_many([tgt_words])
+        n_src, n_tgt = len(src_pieces.ids), len(tgt_pieces.ids)
+        if n_src * n_tgt > _MAX_CELLS:
+            raise MxError(f"{n_src} x {n_tgt} pieces are too many for a full matrix; use align")
+        cells = {name: np.zeros((n_src, n_tgt), np.float32) for name in ("scores", "fwd", "bwd")}
+        # Without a partner on the other side a word is aligned to nothing.
+        nulls = {"fwd_null": np.ones(n_tgt, np.float32), "bwd_null": np.ones(n_src, np.float32)}
+        units = plan(np.array([n_src]), np.array([n_tgt]), self.bundle.max_length)
+        for places, size, other in batches(units, self.backend.batch_tokens):
+            batch = pack(units, places, size, other, src_pieces, tgt_pieces)
+            outputs = self.backend.run(batch, OUTPUTS)
+            for row, unit in enumerate(places.tolist()):
+                s, t = int(units.src_start[unit]), int(units.tgt_start[unit])
+                own_src = slice(*units.own_src[unit].tolist())
+                own_tgt = slice(*units.own_tgt[unit].tolist())
+                rows = own_src if units.by_src[unit] else slice(s, s + int(units.src_length[unit]))
+                columns = slice(t, t + int(units.tgt_length[unit]))
+                columns = columns if units.by_src[unit] else own_tgt
+                for name, matrix in cells.items():
+                    matrix[rows, columns] = outputs[name][row][_back(rows, s), _back(columns, t)]
+                nulls["fwd_null"][own_tgt] = outputs["fwd_null"][row][_back(own_tgt, t)]
+                nulls["bwd_null"][own_src] = outputs["bwd_null"][row][_back(own_src, s)]
+        pooled = {
+            name: pool_words(matrix, src_pieces.words, tgt_pieces.words)
+            for name, matrix in cells.items()
+        }
+        # A word is unlinked only if all its pieces are: the lowest, which is the highest of 1 - p.
+        src_null = 1 - pool_words(
+            1 - nulls["bwd_null"][:, None], src_pieces.words, np.zeros(1, int)
+        )
+        tgt_null = 1 - pool_words(
+            1 - nulls["fwd_null"][:, None], tgt_pieces.words, np.zeros(1, int)
+        )
+        return Soft(
+            tuple(src_words), tuple(tgt_words), **pooled,
+            src_null=src_null[:, 0], tgt_null=tgt_null[:, 0],
+        )  # fmt: skip
+
+    def engine(
+        self, renders: Sequence[Render], *, batch_tokens: int | None = None, nulls: bool = False
+    ) -> Engine:
+        """What `pipeline.stream` needs to make items of this aligner's links."""
+        rule = replace(self.rule, nulls=True) if nulls else self.rule
+        return Engine(
+            self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, renders,
+            batch_tokens or self.backend.batch_tokens,
+        )  # fmt: skip
+
+    def describe(self) -> str:
+        """One line: what runs the model, and why not something faster."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"{self.backend.describe()}{because}"
+
+    def signature(self) -> str:
+        """One line that says exactly how the links are made."""
+        threshold = "null" if self.rule.threshold is None else f"{self.rule.threshold:.6g}"
+        return (
+            f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}|"
+            f"backend:{self.backend.name}|prec:{self.backend.precision}|"
+            f"sym:{self.rule.mode}|thr:{threshold}"
+        )
+
+
+def _rule(bundle: Bundle, mode: str, threshold: float | None, wish: Wish, nulls: bool) -> Rule:
+    if mode not in MODES:
+        raise MxError(f"no symmetrization {mode!r}; there are {', '.join(MODES)}")
+    if threshold is not None and not 0 < threshold <= 1:
+        raise MxError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    if mode == SOFT:
+        # Cells outside the sentences are 0, so the threshold must not be.
+        threshold = max(threshold or bundle.threshold(wish), float(np.finfo(np.float32).tiny))
+    return Rule(mode, threshold, bundle.threshold("precision"), nulls)
+
+
+def _back(part: slice, start: int) -> slice:
+    return slice(part.start - start, part.stop - start)
+
+
+def _words(sentence: str | Words) -> Words:
+    return split(sentence) if isinstance(sentence, str) else sentence
+
+
+def _chunks(src: Iterable[str | Words], tgt: Iterable[str | Words], size: int) -> Iterator[Pairs]:
+    """Chunks of pairs; an error, after the last complete pair, if one side ends first."""
+    both = zip_longest(src, tgt)
+    first = 0
+    while rows := list(islice(both, size)):
+        whole = [(s, t) for s, t in rows if s is not None and t is not None]
+        if whole:
+            yield Pairs(first, [_words(s) for s, _ in whole], [_words(t) for _, t in whole])
+        first += len(whole)
+        if len(whole) < len(rows):
+            side = "source" if rows[len(whole)][0] is None else "target"
+            raise InputError(
+                f"the {side} ends after {first:,} sentences but the other side goes on"
+            )
+
+
+def _alignments(pairs: Pairs, links: Links) -> list[Alignment]:
+    src, tgt, scores = links.src.tolist(), links.tgt.tolist(), links.score.tolist()
+    ends = links.offsets.tolist()
+    sentence = sentence_scores(pairs, links)
+    asked = links.src_null is not None
+    src_null = null_rows(links.src_null, pairs.src)
+    tgt_null = null_rows(links.tgt_null, pairs.tgt)
+    result = []
+    for k in range(len(pairs.src)):
+        part = slice(ends[k], ends[k + 1])
+        result.append(
+            Alignment(
+                tuple(pairs.src[k]),
+                tuple(pairs.tgt[k]),
+                list(zip(src[part], tgt[part], strict=True)),
+                scores[part],
+                sentence[k],
+                src_null[k] if asked else None,
+                tgt_null[k] if asked else None,
+            )
+        )
+    return result
+
+
+# ---- installed models ----
+
+
+def default_threads() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def installed_models() -> dict[str, Path]:
+    """Bundles that came with the package: name -> path."""
+    folder = Path(__file__).parent / "models"
+    return {path.stem: path for path in sorted(folder.glob("*.mx"))} if folder.is_dir() else {}
+
+
+def installed(langs: str | None = None) -> Path:
+    """The installed bundle for these languages, or the only one."""
+    models = installed_models()
+    if not models:
+        raise BundleError(
+            "no model was given and none is installed; give one with -m, or make one: "
+            "mx-train, then mx-export"
+        )
+    names = ", ".join(models)
+    if langs is None:
+        if len(models) > 1:
+            raise BundleError(f"which model? there are {names}; choose with --langs or -m")
+        return next(iter(models.values()))
+    found = [
+        p for n, p in models.items() if n == langs or "-".join(Bundle.load(p).languages) == langs
+    ]
+    if len(found) != 1:
+        what = "no model" if not found else "more than one model"
+        raise BundleError(f"there is {what} for {langs}; installed: {names}; or give one with -m")
+    return found[0]

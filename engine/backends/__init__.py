@@ -1,0 +1,74 @@
+"""Which runtime computes the model: the protocol they share, and the choice among them.
+Knows names and reasons; each runtime's own module is imported only when it is tried."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mx.engine.batching import Batch
+from mx.engine.bundle import Bundle
+from mx.engine.errors import BackendError
+
+OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")
+
+# From the fastest to the one that always works; each module has `open_<name>`.
+_MODULES = {"trt": "mx.engine.backends.trt", "cuda": "mx.engine.backends.ort",
+            "cpu": "mx.engine.backends.ort"}  # fmt: skip
+BACKENDS = ("auto", *_MODULES)
+
+
+class Backend(Protocol):
+    """A model loaded into a runtime. `run` may be called from several threads at once."""
+
+    name: str
+    precision: str
+    batch_tokens: int  # places on the longer side of a batch that it works best with
+    steady: bool  # a pair's result does not depend on its batch
+    workers: int  # threads that should call `run`
+
+    def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Arrays of these OUTPUTS: scores, fwd and bwd (B, S, T), fwd_null (B, T), bwd_null
+        (B, S), all 0 outside the sentences."""
+
+    def describe(self) -> str:
+        """One line: runtime, version, device, precision."""
+
+
+def choose(
+    bundle: Bundle, name: str = "auto", *, precision: str | None = None, threads: int = 1
+) -> tuple[Backend, str]:
+    """The backend of this name, or with "auto" the first that works; and why it was taken."""
+    if name not in BACKENDS:
+        raise BackendError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+    if name != "auto":
+        return _open(name, bundle, precision, threads), "asked for"
+    reasons: list[str] = []
+    for candidate in _MODULES:
+        try:
+            return _open(candidate, bundle, precision, threads), "; ".join(reasons)
+        except BackendError as error:
+            if candidate == "cpu":
+                raise
+            reasons.append(str(error))
+    raise AssertionError("the last candidate returns or raises")
+
+
+def _open(name: str, bundle: Bundle, precision: str | None, threads: int) -> Backend:
+    try:
+        module = importlib.import_module(_MODULES[name])
+    except ModuleNotFoundError as error:
+        if name == "trt":
+            missing = "tensorrt" if error.name != _MODULES[name] else "this version's backend"
+            raise BackendError(
+                f'TensorRT: {missing} is not installed; pip install "mx-align[trt]"'
+            ) from None
+        raise BackendError(
+            f"{error.name} is not installed; pip install mx-align brings it"
+        ) from None
+    backend: Backend = getattr(module, f"open_{name}")(bundle, precision, threads)
+    return backend

@@ -1,0 +1,113 @@
+"""ONNX Runtime, on the CPU or on CUDA: one session that many threads share.
+The only module that imports onnxruntime; which pairs are in a batch is the matter of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from mx.engine.batching import Batch
+from mx.engine.bundle import Bundle
+from mx.engine.errors import BackendError, BundleError
+
+_INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")
+_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+
+
+class Ort:
+    """A graph of a bundle in a session of ONNX Runtime."""
+
+    def __init__(
+        self, bundle: Bundle, precision: str, provider: str, *, workers: int, batch_tokens: int
+    ) -> None:
+        self.name = provider.removesuffix("ExecutionProvider").lower()
+        self.precision = precision
+        self.workers = workers
+        self.batch_tokens = batch_tokens
+        self._session = _session(bundle.graph(precision), provider, f"{bundle.path} ({precision})")
+        self._types = {
+            node.name: _TYPES.get(node.type, np.int64) for node in self._session.get_inputs()
+        }
+        self._outputs = {node.name for node in self._session.get_outputs()}
+        if set(self._types) != set(_INPUTS) or "scores" not in self._outputs:
+            raise BundleError(
+                f"{bundle.path}: the {precision} graph takes {', '.join(self._types)} instead of "
+                f"{', '.join(_INPUTS)}; make the bundle again"
+            )
+        self.steady = steady(bundle.graph(precision))
+
+    def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, npt.NDArray[np.float32]]:
+        missing = [name for name in outputs if name not in self._outputs]
+        if missing:
+            raise BackendError(f"the model's graph does not give {', '.join(missing)}")
+        feeds = {
+            name: np.ascontiguousarray(getattr(batch, name), self._types[name]) for name in _INPUTS
+        }
+        return dict(zip(outputs, self._session.run(list(outputs), feeds), strict=True))
+
+    def describe(self) -> str:
+        return f"ONNX Runtime {ort.__version__}, {self.name}, {self.precision}"
+
+
+def steady(graph: bytes) -> bool:
+    """Whether a pair's result is the same in every batch. A graph that scales whole tensors by
+    their range, as dynamic quantization does, mixes the pairs of a batch."""
+    return b"DynamicQuantizeLinear" not in graph
+
+
+def _session(graph: bytes, provider: str, where: str) -> Any:
+    options = ort.SessionOptions()
+    # One thread per run and several runs at once: 280 pairs/s against 199-228 the other way round.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    # Plans for a shape are of no use when shapes change from batch to batch.
+    options.enable_mem_pattern = False
+    try:
+        session = ort.InferenceSession(graph, options, providers=[provider])
+    except Exception as error:  # ONNX Runtime has no common class of its own errors
+        raise BundleError(f"{where}: ONNX Runtime cannot load the graph: {_line(error)}") from error
+    if provider not in session.get_providers():
+        raise BackendError(
+            f"{provider} did not start (see the log above); ONNX Runtime would use the CPU instead"
+        )
+    return session
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]
+
+
+def _pick(bundle: Bundle, precision: str | None, order: Sequence[str]) -> str:
+    """The precision asked for, else the bundle's own choice if it is fit for the device."""
+    if precision is not None:
+        if precision not in bundle.precisions:
+            raise BundleError(
+                f"{bundle.path} has no {precision} graph; it has {', '.join(bundle.precisions)}"
+            )
+        return precision
+    fit = [name for name in bundle.precisions if name in order]
+    return fit[0] if fit else bundle.precisions[0]
+
+
+def open_cpu(bundle: Bundle, precision: str | None, threads: int) -> Ort:
+    """A session on the CPU, for `threads` calls at a time."""
+    # Half precision has no arithmetic on most CPUs.
+    precision = _pick(bundle, precision, ("fp32", "int8"))
+    return Ort(bundle, precision, "CPUExecutionProvider", workers=threads, batch_tokens=1024)
+
+
+def open_cuda(bundle: Bundle, precision: str | None, threads: int) -> Ort:
+    """A session on the first CUDA device; two calls at a time keep it busy."""
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise BackendError(
+            "CUDA: this ONNX Runtime has no CUDA provider; "
+            "pip uninstall onnxruntime && pip install onnxruntime-gpu"
+        )
+    precision = _pick(bundle, precision, ("fp16", "fp32"))
+    return Ort(bundle, precision, "CUDAExecutionProvider", workers=2, batch_tokens=16384)

@@ -1,0 +1,157 @@
+"""Which pieces are computed together: long pairs cut into windows, pairs of one size in a batch.
+Knows lengths and ids as arrays; text, models and links are the matter of others.
+
+A pair is padded to a size that depends on its own lengths alone, so its neighbours in a batch,
+the budget and the number of threads never change the shape it is computed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mx.engine.text import Pieces
+
+IntArray = npt.NDArray[np.int64]
+
+# A sentence of more pieces gets no links: one line must not hold up or fill the machine.
+MAX_PIECES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Units:
+    """What a model is run on: whole pairs, or windows of pairs that are too long; arrays (U,).
+
+    Starts and ends count pieces in their sentence. Windows overlap, so each owns a part: the
+    `own` ranges of a pair's windows divide both sentences, and a cell belongs to the window that
+    owns it on the longer side (`by_src`).
+    """
+
+    pair: IntArray
+    src_start: IntArray
+    src_length: IntArray
+    tgt_start: IntArray
+    tgt_length: IntArray
+    own_src: IntArray  # (U, 2)
+    own_tgt: IntArray  # (U, 2)
+    by_src: npt.NDArray[np.bool_]
+    window: npt.NDArray[np.bool_]  # one of several of its pair
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Units of one padded size, ready for a model: ids are padded with 0."""
+
+    units: IntArray  # (B,) places in Units
+    src: npt.NDArray[np.int32]  # (B, S)
+    src_lengths: IntArray
+    tgt: npt.NDArray[np.int32]  # (B, T)
+    tgt_lengths: IntArray
+
+
+# ---- windows ----
+
+
+def too_long(src_lengths: IntArray, tgt_lengths: IntArray) -> npt.NDArray[np.bool_]:
+    """Pairs beyond what is aligned even in windows; they get no links."""
+    return np.maximum(src_lengths, tgt_lengths) > MAX_PIECES
+
+
+def plan(src_lengths: IntArray, tgt_lengths: IntArray, max_length: int) -> Units:
+    """Units of pairs with these numbers of pieces; none for pairs with an empty side."""
+    longest = np.maximum(src_lengths, tgt_lengths)
+    usable = (np.minimum(src_lengths, tgt_lengths) > 0) & (longest <= MAX_PIECES)
+    whole = np.flatnonzero(usable & (longest <= max_length))
+    src, tgt = src_lengths[whole], tgt_lengths[whole]
+    zero = np.zeros_like(whole)
+    rows = np.stack([whole, zero, src, zero, tgt, zero, src, zero, tgt, zero + 1, zero], axis=1)
+    parts = [rows.astype(np.int64)]
+    for pair in np.flatnonzero(usable & (longest > max_length)).tolist():
+        parts.append(_windows(pair, int(src_lengths[pair]), int(tgt_lengths[pair]), max_length))
+    table = np.concatenate(parts)
+    pair, src_start, src_length, tgt_start, tgt_length = table.T[:5]
+    by_src, window = table.T[9:].astype(bool)
+    own_src, own_tgt = table[:, 5:7], table[:, 7:9]
+    return Units(
+        pair, src_start, src_length, tgt_start, tgt_length, own_src, own_tgt, by_src, window
+    )
+
+
+def _windows(pair: int, n_src: int, n_tgt: int, size: int) -> IntArray:
+    """Overlapping windows along the longer side, half a window apart, each with the part of the
+    other side that lies around the same share of the sentence."""
+    by_src = n_src >= n_tgt
+    long, short = (n_src, n_tgt) if by_src else (n_tgt, n_src)
+    steps = -(-(long - size) // max(1, size // 2))
+    starts = np.arange(steps + 1) * (long - size) // steps
+    cuts = (starts[1:] + starts[:-1] + size) // 2  # the middle of each overlap
+    own, short_own = _between(cuts, long), _between(cuts * short // long, short)
+    width = min(short, size)
+    spare = width - (short_own[:, 1] - short_own[:, 0])
+    short_starts = np.clip(short_own[:, 0] - spare // 2, 0, short - width)
+    sides = [
+        (starts, np.full_like(starts, size), own),
+        (short_starts, np.full_like(starts, width), short_own),
+    ]
+    (src_start, src_size, own_src), (tgt_start, tgt_size, own_tgt) = (
+        sides if by_src else sides[::-1]
+    )
+    ones = np.ones_like(starts)
+    columns = [pair * ones, src_start, src_size, tgt_start, tgt_size, *own_src.T, *own_tgt.T]
+    return np.stack([*columns, int(by_src) * ones, ones], axis=1).astype(np.int64)
+
+
+def _between(cuts: IntArray, end: int) -> IntArray:
+    bounds = np.concatenate([[0], cuts, [end]])
+    return np.stack([bounds[:-1], bounds[1:]], axis=1)
+
+
+# ---- batches ----
+
+
+def padded(lengths: IntArray) -> IntArray:
+    """The size a sentence is padded to: multiples of 4, of 8 above 64, of 16 above 128."""
+    step = np.where(lengths <= 64, 4, np.where(lengths <= 128, 8, 16))
+    return -(-lengths // step) * step
+
+
+def batches(units: Units, tokens: int) -> Iterator[tuple[IntArray, int, int]]:
+    """Places of units of one padded size (S, T), which has at most `tokens` places on its longer
+    side, or one unit; the largest sizes first."""
+    src, tgt = padded(units.src_length), padded(units.tgt_length)
+    key = src * (2 * MAX_PIECES) + tgt
+    order = np.argsort(-key, kind="stable")
+    key = key[order]
+    ends = np.append(np.flatnonzero(np.diff(key)) + 1, len(key)).tolist()
+    start = 0
+    for end in ends if len(key) else []:
+        n_src, n_tgt = int(src[order[start]]), int(tgt[order[start]])
+        rows = max(1, tokens // max(n_src, n_tgt))
+        for first in range(start, end, rows):
+            yield order[first : min(first + rows, end)], n_src, n_tgt
+        start = end
+
+
+def pack(units: Units, places: IntArray, n_src: int, n_tgt: int, src: Pieces, tgt: Pieces) -> Batch:
+    """The ids of these units, padded to (n_src, n_tgt)."""
+    pair = units.pair[places]
+    src_lengths, tgt_lengths = units.src_length[places], units.tgt_length[places]
+    return Batch(
+        places,
+        _rows(src.ids, src.offsets[pair] + units.src_start[places], src_lengths, n_src),
+        src_lengths,
+        _rows(tgt.ids, tgt.offsets[pair] + units.tgt_start[places], tgt_lengths, n_tgt),
+        tgt_lengths,
+    )
+
+
+def _rows(
+    ids: npt.NDArray[np.int32], starts: IntArray, lengths: IntArray, size: int
+) -> npt.NDArray[np.int32]:
+    column = np.arange(size)
+    places = starts[:, None] + column
+    rows = ids.take(places, mode="clip")  # (B, size), with strangers behind each sentence
+    rows[column >= lengths[:, None]] = 0
+    return rows

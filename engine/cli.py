@@ -1,0 +1,493 @@
+"""mx-align: parallel text to links, on standard output or, safe against a kill, in a file.
+Knows flags, targets and messages; NumPy and the runtime load only after the flags are read."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from mx.engine import __version__
+from mx.engine.errors import MxError
+
+if TYPE_CHECKING:
+    from mx.engine.aligner import Aligner
+    from mx.engine.corpus import Reader
+    from mx.engine.journal import Journal
+    from mx.engine.pipeline import Counts, Done, Render
+
+_SECTIONS = {
+    "Input": ("separator", "errors", "tokenize", "shard"),
+    "Model": ("model", "langs", "backend", "dtype"),
+    "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
+    "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
+               "report", "signature"),
+    "Speed": ("threads", "batch_tokens", "chunk_pairs"),
+}  # fmt: skip
+_HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
+_FORMATS = ("pharaoh", "talp", "jsonl", "a3")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The flags, as parsed."""
+
+    src: str
+    tgt: str | None
+    model: str | None
+    output: str | None
+    langs: str | None
+    backend: str
+    dtype: str | None
+    threads: int | None
+    batch_tokens: int | None
+    chunk_pairs: int | None
+    shard: tuple[int, int]
+    separator: str
+    errors: str
+    tokenize: bool
+    write_tokenized: str | None
+    mode: str
+    threshold: float | None
+    wish: str
+    format: str
+    scores: str | None
+    one_based: bool
+    reverse: bool
+    restart: bool
+    report: str | None
+    signature: bool
+    quiet: bool
+
+
+class _Command(click.Command):
+    """A command whose options are listed under the titles of _SECTIONS, the rest after."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = {option.name: option.get_help_record(ctx) for option in options}
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := records.pop(name))])
+        with formatter.section("General"):
+            formatter.write_dl([record for record in records.values() if record])
+
+
+class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "i/n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        number, _, of = str(value).partition("/")
+        if number.isascii() and number.isdigit() and of.isascii() and of.isdigit():
+            share = int(number), int(of)
+            if 1 <= share[0] <= share[1]:
+                return share
+        self.fail(f"{value!r} is not i/n with i from 1 to n, like 2/4", param, ctx)
+
+
+@click.command(cls=_Command, context_settings={"max_content_width": 96})
+@click.argument("src", required=False)
+@click.argument("tgt", required=False)
+@click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: the installed one].")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="Write here instead of stdout; can go on after a kill. .gz and .zst are compressed.",
+)
+@click.option("--langs", metavar="SRC-TGT", help="Which installed model, like de-en.")
+@click.option(
+    "--backend",
+    type=click.Choice(("auto", "trt", "cuda", "cpu")),
+    default="auto",
+    help="What runs the model [default: auto, the fastest that works].",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(("fp32", "fp16", "int8")),
+    help="Arithmetic [default: the bundle's choice].",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads that run the model on the CPU [default: all cores].",
+)
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Padded pieces per side in a batch [default: 1024 on the CPU].",
+)
+@click.option(
+    "--chunk-pairs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Pairs sorted by length together, and lost by a kill [default: 8192].",
+)
+@click.option(
+    "--shard",
+    type=_Shard(),
+    default="1/1",
+    metavar="i/n",
+    help="Only the i-th of n equal runs of lines; joined, the outputs are the whole.",
+)
+@click.option(
+    "--separator",
+    type=click.Choice(("auto", "bars", "tab")),
+    default="auto",
+    help="Between the sides in one file: ' ||| ' or TAB [default: as its first line].",
+)
+@click.option(
+    "--errors",
+    type=click.Choice(("strict", "replace")),
+    default="strict",
+    help="Bytes that are not UTF-8: stop, or read as U+FFFD [default: strict].",
+)
+@click.option("--tokenize", is_flag=True, help="Cut raw text into words first.")
+@click.option(
+    "--write-tokenized",
+    metavar="PREFIX",
+    help="Write the words aligned to PREFIX.src and PREFIX.tgt (needs -o).",
+)
+@click.option(
+    "--symmetrize",
+    type=click.Choice(_HEURISTICS),
+    default="soft",
+    help="How the directions are joined [default: soft, the harmonic mean].",
+)
+@click.option("--forward", is_flag=True, help="Best source word of each target word only.")
+@click.option("--backward", is_flag=True, help="Best target word of each source word only.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="T",
+    help="Lowest score of a link [default: the bundle's].",
+)
+@click.option("--precision", is_flag=True, help="The bundle's threshold for few wrong links.")
+@click.option("--recall", is_flag=True, help="The bundle's threshold for few missing links.")
+@click.option(
+    "--format",
+    type=click.Choice(_FORMATS),
+    default="pharaoh",
+    help="Of the output [default: pharaoh, i-j].",
+)
+@click.option("--scores", metavar="FILE", help="One score per link, line by line (needs -o).")
+@click.option("--one-based", is_flag=True, help="Count words from 1.")
+@click.option("--reverse", is_flag=True, help="Target word first.")
+@click.option(
+    "--resume/--restart",
+    "resume",
+    default=True,
+    help="Go on with OUT.partial if it is there, or begin anew [default: resume].",
+)
+@click.option("--report", metavar="FILE", help="Write the final numbers as JSON.")
+@click.option("--signature", is_flag=True, help="End with one line on how the links were made.")
+@click.option("--quiet", is_flag=True, help="No notes and no summary on stderr.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="mx-align")
+def main(
+    src: str | None,
+    tgt: str | None,
+    debug: bool,
+    resume: bool,
+    symmetrize: str,
+    forward: bool,
+    backward: bool,
+    precision: bool,
+    recall: bool,
+    **flags: Any,
+) -> None:
+    """Align the words of SRC and TGT, files with one sentence per line, or of one file of pairs
+    `source ||| target` or `source TAB target`. `-` is stdin; .gz and .zst are unpacked. Words are
+    what stands between spaces or tabs.
+
+    \b
+    Examples:
+      mx-align corpus.de corpus.en -m de-en.mx -o corpus.links
+      printf 'das Haus ||| the house\\n' | mx-align - -m de-en.mx
+    """
+    try:
+        mode = (
+            _one({"forward": forward, "backward": backward, symmetrize: symmetrize != "soft"})
+            or "soft"
+        )
+        wish = _one(
+            {"precision": precision, "recall": recall, "threshold": flags["threshold"] is not None}
+        )
+        wish = wish if wish in ("precision", "recall") else "aer"
+        if src is None and sys.stdin.isatty():
+            raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
+        _align(Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags))
+    except MxError as error:
+        if debug:
+            traceback.print_exc()
+        _say(str(error))
+        _leave(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(141)  # what a shell says of a program that wrote into a closed pipe
+    except KeyboardInterrupt:
+        hint = "; the same command goes on from there" if flags["output"] else ""
+        _say(f"interrupted{hint}")
+        _leave(130)
+
+
+def _one(chosen: dict[str, bool]) -> str | None:
+    names = [name for name, given in chosen.items() if given]
+    if len(names) > 1:
+        raise click.UsageError(f"--{names[0]} and --{names[1]} exclude each other")
+    return names[0] if names else None
+
+
+def _say(message: str) -> None:
+    click.echo(f"mx-align: {message}", err=True)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: a thread that waits for standard input must not hold up the exit."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
+
+
+# ---- the run ----
+
+
+def _align(options: Options) -> None:
+    targets = _targets(options)
+    aligner = _load(options)
+    # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
+    gc.set_threshold(200_000, 20, 100)
+    if not options.quiet and aligner.backend.name != "cpu":
+        _say(f"using {aligner.describe()}")
+    start = time.monotonic()
+    reader = _reader(options, aligner)
+    renders = _renders(options, aligner)
+    if targets:
+        from mx.engine.journal import Journal
+
+        opened: Any = Journal.open(
+            targets, _settings(options, aligner, reader), restart=options.restart
+        )
+    else:
+        opened = nullcontext()
+    with opened as journal:
+        total, resumed = _resume(journal, reader)
+        if journal is None or not journal.complete:
+            for done in _stream(options, aligner, reader, renders):
+                _write(done, journal)
+                total += done.counts
+                _progress(options, total, resumed, start)
+        if journal is not None:
+            journal.finish()
+    _summary(options, aligner, total, resumed, time.monotonic() - start)
+
+
+def _targets(options: Options) -> list[Path]:
+    """The files to be written, which must be different and none of the input."""
+    if options.output is None or options.output == "-":
+        for flag in ("scores", "write_tokenized"):
+            if getattr(options, flag) is not None:
+                raise MxError(f"--{flag.replace('_', '-')} needs -o OUT, to be complete together")
+        return []
+    names = [options.output]
+    names += [options.scores] if options.scores else []
+    if options.write_tokenized:
+        names += [f"{options.write_tokenized}.src", f"{options.write_tokenized}.tgt"]
+    inputs = [name for name in (options.src, options.tgt) if name not in (None, "-")]
+    real = [os.path.realpath(name) for name in names]
+    for name, path in zip(names, real, strict=True):
+        if real.count(path) > 1:
+            raise MxError(f"{name} would be written twice; give another name")
+        if path in map(os.path.realpath, map(str, inputs)):
+            raise MxError(f"{name} is an input and would be overwritten; give another name")
+        if os.path.isdir(path):
+            raise MxError(f"{name} is a folder; give the name of a file")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise MxError(f"{name} is no regular file; write to stdout and redirect it there")
+        if not os.path.isdir(os.path.dirname(path)):
+            raise MxError(f"cannot write {name}: its folder does not exist; create it first")
+    return [Path(name) for name in names]
+
+
+def _load(options: Options) -> Aligner:
+    from mx.engine.aligner import Aligner
+
+    return Aligner.load(
+        options.model,
+        langs=options.langs,
+        backend=options.backend,
+        dtype=options.dtype,
+        threads=options.threads,
+        symmetrize=options.mode,
+        threshold=options.threshold,
+        wish=options.wish,  # type: ignore[arg-type]
+    )
+
+
+def _chunk_pairs(options: Options, aligner: Aligner) -> int:
+    """Where a pair's result depends on its batch, batches are always made in the same way."""
+    from mx.engine.aligner import CHUNK
+
+    if not aligner.backend.steady and (options.chunk_pairs or options.batch_tokens):
+        raise MxError(
+            f"--chunk-pairs and --batch-tokens would change the links of the "
+            f"{aligner.backend.precision} model, whose pairs influence each other; "
+            "leave them out or give --dtype fp32"
+        )
+    return options.chunk_pairs or CHUNK
+
+
+def _reader(options: Options, aligner: Aligner) -> Reader:
+    from mx.engine.corpus import Reader, Source
+    from mx.engine.text import split
+    from mx.engine.tokenize import tokenize
+
+    source = Source(options.src, options.tgt, options.separator, options.errors, options.shard)
+    size = _chunk_pairs(options, aligner)
+    cut = tokenize if options.tokenize else split
+    multiple = 1 if aligner.backend.steady else size
+    return Reader(source, size, multiple=multiple, splits=(cut, cut))
+
+
+def _renders(options: Options, aligner: Aligner) -> list[Render]:
+    from mx.engine.formats import Format
+
+    based: dict[str, Any] = {"one_based": options.one_based, "reverse": options.reverse}
+    renders: list[Render] = [Format(options.format, calibrate=aligner.bundle.calibrate, **based)]
+    if options.scores:
+        renders.append(Format("scores", **based))
+    if options.write_tokenized:
+        renders.append(lambda pairs, links: list(map(" ".join, pairs.src)))
+        renders.append(lambda pairs, links: list(map(" ".join, pairs.tgt)))
+    return renders
+
+
+def _settings(options: Options, aligner: Aligner, reader: Reader) -> dict[str, Any]:
+    """Everything that changes the bytes of the output, but the input, which is compared itself."""
+    return {
+        "how": aligner.signature(),
+        "model": aligner.bundle.digest,
+        "format": options.format,
+        "one_based": options.one_based,
+        "reverse": options.reverse,
+        "tokenize": options.tokenize,
+        "errors": options.errors,
+        "separator": None if options.tgt else options.separator,
+        "first_line": reader.first + 1,
+        "shard": "{}/{}".format(*options.shard),
+    }
+
+
+def _resume(journal: Journal | None, reader: Reader) -> tuple[Counts, int]:
+    """What earlier runs counted; the reader goes over what they did."""
+    from mx.engine.pipeline import Counts
+
+    total = Counts()
+    for record in journal.records if journal is not None else []:
+        if not journal or not journal.complete:
+            reader.skip(record.pairs, record.digest)
+        total += Counts(*record.counts)
+    return total, total.pairs
+
+
+def _stream(
+    options: Options, aligner: Aligner, reader: Reader, renders: list[Render]
+) -> Iterable[Done]:
+    from mx.engine.pipeline import stream
+
+    engine = aligner.engine(
+        renders, batch_tokens=options.batch_tokens, nulls=options.format == "jsonl"
+    )
+    return stream(engine, reader.chunks(), aligner.backend.workers)
+
+
+def _write(done: Done, journal: Journal | None) -> None:
+    parts = [_text(items) for items in done.items]
+    if journal is None:
+        from mx.engine.files import open_output
+
+        with open_output("-") as out:
+            out.write(parts[0])
+        return
+    note = done.pairs.note
+    journal.append(parts, done.counts.pairs, note.digest, done.counts.row(), note.whole)
+
+
+def _text(items: list[str]) -> bytes:
+    return ("\n".join(items) + "\n").encode("utf-8") if items else b""
+
+
+# ---- what is said ----
+
+
+def _progress(options: Options, total: Counts, resumed: int, start: float) -> None:
+    if options.quiet or not sys.stderr.isatty():
+        return
+    rate = (total.pairs - resumed) / max(time.monotonic() - start, 1e-9)
+    click.echo(f"\r{total.pairs:,} pairs, {rate:,.0f} pairs/s ", err=True, nl=False)
+
+
+def _summary(
+    options: Options, aligner: Aligner, total: Counts, resumed: int, seconds: float
+) -> None:
+    rate = (total.pairs - resumed) / max(seconds, 1e-9)
+    per_word = 2 * total.links / total.words if total.words else 0.0
+    if not options.quiet:
+        if sys.stderr.isatty():
+            click.echo("\r", err=True, nl=False)
+        again = f" ({resumed:,} of them by an earlier run)" if resumed else ""
+        _say(
+            f"{total.pairs:,} pairs{again} in {seconds:.1f} s, {rate:,.0f} pairs/s; "
+            f"{total.empty:,} with an empty side, {total.windowed:,} in windows, "
+            f"{total.skipped:,} too long; {per_word:.3f} links per word"
+        )
+    if options.signature:
+        _say(aligner.signature())
+    if options.report:
+        _report(options, aligner, total, resumed, seconds, rate, per_word)
+
+
+def _report(
+    options: Options,
+    aligner: Aligner,
+    total: Counts,
+    resumed: int,
+    seconds: float,
+    rate: float,
+    per_word: float,
+) -> None:
+    from mx.engine.files import atomic_write
+
+    report = {
+        **vars(total),
+        "links_per_word": round(per_word, 6),
+        "resumed": resumed,
+        "seconds": round(seconds, 3),
+        "pairs_per_second": round(rate, 3),
+        "signature": aligner.signature(),
+        "backend": aligner.describe(),
+        "model": aligner.bundle.digest,
+        "threads": aligner.backend.workers,
+        "shard": "{}/{}".format(*options.shard),
+    }
+    with atomic_write(str(options.report)) as file:
+        file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main(prog_name="mx-align")

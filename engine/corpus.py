@@ -1,0 +1,149 @@
+"""Parallel text as chunks of word pairs: two files or one file of pairs, all of it or a share.
+Knows lines, separators and numbers of lines; bytes are the matter of `files`, words of `text`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from mx.engine.errors import InputError
+from mx.engine.files import read_lines, read_pairs
+from mx.engine.pipeline import Pairs, Words
+from mx.engine.text import split
+
+SEPARATORS = ("auto", "bars", "tab")
+
+# A chunk also ends at this many characters, so that very long lines do not fill the memory.
+MAX_CHARS = 1 << 24
+
+Split = Callable[[str], Words]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where pairs come from. Without `tgt`, `src` is a file of pairs."""
+
+    src: str
+    tgt: str | None = None
+    separator: str = "auto"
+    errors: str = "strict"
+    shard: tuple[int, int] = (1, 1)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The two sides of each line, of the whole corpus."""
+        if self.tgt is not None:
+            return read_pairs(self.src, self.tgt, errors=self.errors)
+        return self._columns()
+
+    def _columns(self) -> Iterator[tuple[str, str]]:
+        """A line without separator has an empty target: it gets no links, the others keep
+        their places."""
+        tab = self.separator == "tab"
+        chosen = self.separator != "auto"
+        for line in read_lines(self.src, errors=self.errors):
+            if not chosen and line.strip(" \t\r"):
+                tab, chosen = "\t" in line, True
+            if tab:
+                src, _, rest = line.partition("\t")
+                yield src, rest.partition("\t")[0]
+            else:
+                # With the blanks around it, a side may be empty; only the first ||| separates.
+                src, _, tgt = f" {line} ".partition(" ||| ")
+                yield src, tgt
+
+    def share(self, multiple: int = 1) -> tuple[int, int | None]:
+        """First line, and line after the last (None: the end), of this shard. Shards are runs of
+        lines, equal as far as a cut at multiples of `multiple` allows."""
+        number, of = self.shard
+        if of == 1:
+            return 0, None
+        if "-" in (self.src, self.tgt):
+            raise InputError(
+                "--shard needs files: the lines of standard input cannot be counted beforehand"
+            )
+        count = sum(1 for _ in read_lines(self.src, errors="replace"))
+        parts = -(-count // multiple)
+        start = parts * (number - 1) // of * multiple
+        return start, None if number == of else parts * number // of * multiple
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the journal must know of a chunk: a digest of its lines, and whether it ended where
+    chunks end, or with the input."""
+
+    digest: str
+    whole: bool
+
+
+class Reader:
+    """Gives the chunks of a source; can go over those that were done before."""
+
+    def __init__(
+        self, source: Source, size: int, *, multiple: int = 1,
+        splits: tuple[Split, Split] = (split, split),
+    ) -> None:  # fmt: skip
+        self._splits = splits
+        self._size = size
+        self.first, end = source.share(multiple)
+        self._next = self.first
+        self._lines = islice(source.lines(), self.first, end)
+
+    def skip(self, pairs: int, digest: str) -> None:
+        """Pass over a chunk that must have this digest."""
+        first = self._next + 1
+        src, tgt, _ = self._take(pairs)
+        if len(src) < pairs or _digest(src, tgt) != digest:
+            raise InputError(
+                f"the input has changed since the first run, at lines {first:,} to "
+                f"{first + pairs - 1:,}; give --restart to begin anew"
+            )
+
+    def _take(
+        self, size: int, chars: int | None = None
+    ) -> tuple[list[str], list[str], Exception | None]:
+        """Up to `size` lines of both sides, or up to `chars` characters. An error of the input
+        comes with the lines before it."""
+        src: list[str] = []
+        tgt: list[str] = []
+        total = 0
+        error = None
+        try:
+            for src_line, tgt_line in islice(self._lines, size):
+                src.append(src_line)
+                tgt.append(tgt_line)
+                total += len(src_line) + len(tgt_line)
+                if chars is not None and total >= chars:
+                    break
+        except InputError as found:
+            error = found
+        self._next += len(src)
+        return src, tgt, error
+
+    def chunks(self) -> Iterator[Pairs]:
+        """Chunks of `size` pairs, cut at multiples of it, or fewer if lines are very long."""
+        while True:
+            first = self._next
+            wanted = self._size - first % self._size
+            src, tgt, error = self._take(wanted, MAX_CHARS)
+            whole = len(src) == wanted or (error is None and _long(src, tgt))
+            if src:
+                note = Note(_digest(src, tgt), whole)
+                src_split, tgt_split = self._splits
+                yield Pairs(first, list(map(src_split, src)), list(map(tgt_split, tgt)), note)
+            if error is not None:
+                raise error
+            if not whole:
+                return
+
+
+def _long(src: list[str], tgt: list[str]) -> bool:
+    return sum(map(len, src)) + sum(map(len, tgt)) >= MAX_CHARS
+
+
+def _digest(src: list[str], tgt: list[str]) -> str:
+    # A line has no line end in it, so no two lists of lines give the same bytes.
+    text = "\n".join([*src, *tgt]).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,0 +1,247 @@
+"""Output that survives a kill: `OUT.partial/` holds what is finished and a journal of it.
+Knows bytes, records and renames; which lines are written is the matter of others.
+
+Each chunk is appended to the part files and synced before its record is, so whatever a record
+speaks of is on the disk; what a killed run wrote beyond the last record is cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mx.engine.errors import MxError
+from mx.engine.files import open_output, sync_folder
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished chunk: its number of pairs, a digest of its input, its counts, the sizes of all
+    part files after it, and whether it ended where a chunk ends or only because the input did."""
+
+    pairs: int
+    digest: str
+    counts: list[int]
+    sizes: list[int]
+    whole: bool
+
+
+class Journal:
+    """The unfinished output of one command; use as `with Journal.open(...) as journal`."""
+
+    def __init__(self, targets: Sequence[Path], records: list[Record], complete: bool) -> None:
+        self.targets = targets
+        self.folder = folder_of(targets[0])
+        self.records = records
+        self.complete = complete
+        self._parts: list[BinaryIO] = []
+        self._log: BinaryIO | None = None
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, targets: Sequence[Path], settings: Mapping[str, Any], *, restart: bool = False
+    ) -> Iterator[Journal]:
+        """The journal beside the first target: a new one, or the one of a run with the same
+        settings, which goes on. Other settings, or a run under way, are errors."""
+        folder = folder_of(targets[0])
+        header = {"mx-align": _VERSION, "targets": [path.name for path in targets], **settings}
+        with ExitStack() as stack:
+            with _writing(folder):
+                _make_folder(folder, targets[0])
+                stack.enter_context(_locked(folder, targets[0]))
+                if restart:
+                    (folder / "journal").unlink(missing_ok=True)
+                journal = cls(targets, *_read(folder, header, targets[0]))
+                stack.callback(journal._close)
+                journal._start(header)
+            yield journal
+
+    def _part(self, n: int) -> Path:
+        return self.folder / f"part{n}"
+
+    def _start(self, header: Mapping[str, Any]) -> None:
+        """Open the part files, cut to what the records speak of; drop a half record."""
+        if self.complete:
+            return
+        sizes = self.records[-1].sizes if self.records else [0] * len(self.targets)
+        for n, size in enumerate(sizes):
+            path = self._part(n)
+            found = path.stat().st_size if path.exists() else 0
+            if found < size:
+                raise MxError(
+                    f"{path} has {found:,} bytes where the journal says {size:,}; it was changed "
+                    "since: give --restart to begin anew"
+                )
+            file = open(path, "r+b" if path.exists() else "x+b")  # noqa: SIM115
+            self._parts.append(file)
+            file.truncate(size)
+            file.seek(size)
+        lines = [header, *(vars(record) for record in self.records)]
+        temp = self.folder / "journal.new"
+        with open(temp, "wb") as log:
+            log.write(b"".join(map(_line, lines)))
+            log.flush()
+            os.fsync(log.fileno())
+        os.replace(temp, self.folder / "journal")
+        sync_folder(self.folder)
+        self._log = open(self.folder / "journal", "ab")  # noqa: SIM115
+
+    def append(
+        self, parts: Sequence[bytes], pairs: int, digest: str, counts: Sequence[int], whole: bool
+    ) -> None:
+        """Add a chunk: its bytes for each target."""
+        with _writing(self.targets[0]):
+            for file, data in zip(self._parts, parts, strict=True):
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            sizes = [file.tell() for file in self._parts]
+            record = Record(pairs, digest, list(counts), sizes, whole)
+            self._note(vars(record))
+        self.records.append(record)
+
+    def _note(self, values: Mapping[str, Any]) -> None:
+        assert self._log is not None
+        self._log.write(_line(values))
+        self._log.flush()
+        os.fsync(self._log.fileno())
+
+    def finish(self) -> None:
+        """Put everything under its final name, compressed if the name says so, and remove the
+        folder. Killed in between, the same command does the rest."""
+        with _writing(self.targets[0]):
+            if not self.complete:
+                self._note({"complete": True})
+                self._close()
+            for n, target in enumerate(self.targets):
+                part = self._part(n)
+                if not part.exists():
+                    continue  # moved before a kill
+                _publish(part, target)
+            shutil.rmtree(self.folder)
+            sync_folder(self.folder.parent)
+
+    def _close(self) -> None:
+        for file in [*self._parts, *([self._log] if self._log else [])]:
+            with suppress(OSError):
+                file.close()
+        self._parts, self._log = [], None
+
+
+def folder_of(target: Path) -> Path:
+    """Where the unfinished output of a target is kept."""
+    return target.with_name(target.name + ".partial")
+
+
+def _line(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False, sort_keys=True).encode() + b"\n"
+
+
+def _publish(part: Path, target: Path) -> None:
+    target = Path(os.path.realpath(target))
+    if not target.name.endswith((".gz", ".zst")):
+        os.replace(part, target)
+        sync_folder(target.parent)
+        return
+    packed = part.with_name(part.name + target.suffix)
+    with open(part, "rb") as plain, open_output(packed) as out:
+        shutil.copyfileobj(plain, out, 1 << 20)
+    with open(packed, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(packed, target)
+    sync_folder(target.parent)
+    part.unlink()
+
+
+def _read(folder: Path, header: Mapping[str, Any], target: Path) -> tuple[list[Record], bool]:
+    """The records of a journal, and whether it was complete; none if there is no journal."""
+    path = folder / "journal"
+    if not path.exists():
+        for part in folder.glob("part*"):
+            part.unlink()
+        return [], False
+    lines = []
+    for line in path.read_bytes().split(b"\n")[:-1]:  # a line without its end was cut by a kill
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            raise _damaged(path) from None
+    if not lines:
+        return [], False
+    _compare(lines[0], json.loads(_line(header)), target)
+    complete = "complete" in lines[-1]
+    try:
+        records = [Record(**line) for line in lines[1 : len(lines) - complete]]
+    except TypeError:
+        raise _damaged(path) from None
+    if records and not records[-1].whole and not complete:
+        records.pop()  # the input may have grown since, or been mended
+    return records, complete
+
+
+def _make_folder(folder: Path, target: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise MxError(
+            f"cannot write {target}: its folder does not exist; create it first"
+        ) from None
+    except FileExistsError:
+        raise MxError(
+            f"{folder} is in the way: mx-align keeps unfinished output there; remove it"
+        ) from None
+
+
+def _damaged(path: Path) -> MxError:
+    return MxError(f"{path} is damaged; give --restart to begin anew")
+
+
+def _compare(old: Mapping[str, Any], new: Mapping[str, Any], target: Path) -> None:
+    changed = [
+        f"{key.replace('_', '-')} {old.get(key)!r}, now {new.get(key)!r}"
+        for key in sorted(set(old) | set(new))
+        if old.get(key) != new.get(key)
+    ]
+    if changed:
+        raise MxError(
+            f"{folder_of(target)} was begun with {'; '.join(changed)}; "
+            "repeat the first command, or give --restart to begin anew"
+        )
+
+
+@contextmanager
+def _locked(folder: Path, target: Path) -> Iterator[None]:
+    """Only one process writes into the folder; a killed one leaves no lock."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    with open(folder / "lock", "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MxError(f"another mx-align is writing {target}; wait for it") from None
+        yield
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        hint = "; what is finished stays: free some space and repeat the command"
+        raise MxError(
+            f"cannot write {error.filename or path}: {error.strerror or error}"
+            f"{hint if error.errno == 28 else ''}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Our GPU kernels and their NumPy twins; importing this loads neither triton nor a GPU library."""

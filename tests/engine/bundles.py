@@ -1,0 +1,111 @@
+"""A toy bundle for tests: a small ONNX graph with the inputs and outputs of a real one.
+Its weights are random, so links are arbitrary, but they depend on the words of both sides."""
+
+import io
+
+import numpy as np
+import sentencepiece
+from onnx import TensorProto, helper, numpy_helper
+
+from mx.engine.bundle import Bundle, Calibration, Manifest, Thresholds, Vocabulary, write_bundle
+
+WIDTH = 16
+LINES = ["the cat sat on the mat", "die Katze saß auf der Matte", "The Cat said hello , ."] * 5
+
+
+def vocabulary() -> bytes:
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_writer=written, model_type="bpe", vocab_size=320,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True,
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    return written.getvalue()
+
+
+def _mask(side: str, axis: int) -> list:
+    """(B, L, 1) or (B, 1, L): 1 inside the sentence."""
+    other = 3 - axis
+    return [
+        helper.make_node("Shape", [side], [f"{side}_shape"], start=1, end=2),
+        helper.make_node("Squeeze", [f"{side}_shape"], [f"{side}_size"]),
+        helper.make_node("Range", ["zero", f"{side}_size", "one"], [f"{side}_range"]),
+        helper.make_node("Unsqueeze", [f"{side}_lengths", "axis1"], [f"{side}_column"]),
+        helper.make_node("Less", [f"{side}_range", f"{side}_column"], [f"{side}_inside"]),
+        helper.make_node("Cast", [f"{side}_inside"], [f"{side}_real"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", [f"{side}_real", f"axis{other}"], [f"{side}_mask"]),
+    ]
+
+
+def graph(vocab: int, seed: int = 1) -> bytes:
+    """exp(dot products), as shares of each row or column and a NULL of weight e."""
+    rng = np.random.default_rng(seed)
+    constants = {
+        "table": rng.normal(size=(vocab, WIDTH)).astype(np.float32),
+        "scale": np.float32(2.0 / WIDTH**0.5),
+        "null": np.float32(np.e),
+        "two": np.float32(2),
+        "tiny": np.float32(1e-30),
+        "zero": np.int64(0), "one": np.int64(1),
+        "axis1": np.array([1], np.int64), "axis2": np.array([2], np.int64),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        *_mask("src", 1), *_mask("tgt", 2),
+        node("Gather", ["table", "src"], ["src_rows"]),
+        node("Gather", ["table", "tgt"], ["tgt_rows"]),
+        node("Transpose", ["tgt_rows"], ["tgt_columns"], perm=[0, 2, 1]),
+        node("MatMul", ["src_rows", "tgt_columns"], ["dots"]),
+        node("Mul", ["dots", "scale"], ["logits"]),
+        node("Exp", ["logits"], ["raw"]),
+        node("Mul", ["raw", "src_mask"], ["raw_src"]),
+        node("Mul", ["raw_src", "tgt_mask"], ["weights"]),
+    ]  # fmt: skip
+    for name, axis, other in (("fwd", "axis1", "tgt"), ("bwd", "axis2", "src")):
+        nodes += [
+            node("ReduceSum", ["weights", axis], [f"{name}_sum"], keepdims=1),
+            node("Add", [f"{name}_sum", "null"], [f"{name}_total"]),
+            node("Div", ["weights", f"{name}_total"], [name]),
+            node("Div", ["null", f"{name}_total"], [f"{name}_share"]),
+            node("Mul", [f"{name}_share", f"{other}_mask"], [f"{name}_real"]),
+            node("Squeeze", [f"{name}_real", axis], [f"{name}_null"]),
+        ]
+    nodes += [
+        node("Mul", ["fwd", "bwd"], ["product"]),
+        node("Mul", ["product", "two"], ["product2"]),
+        node("Add", ["fwd", "bwd"], ["both"]),
+        node("Max", ["both", "tiny"], ["divisor"]),
+        node("Div", ["product2", "divisor"], ["scores"]),
+    ]
+    ints = {"src": ["B", "S"], "src_lengths": ["B"], "tgt": ["B", "T"], "tgt_lengths": ["B"]}
+    cells = dict.fromkeys(("scores", "fwd", "bwd"), ["B", "S", "T"])
+    info = helper.make_tensor_value_info
+    model = helper.make_model(
+        helper.make_graph(
+            nodes, "toy",
+            [info(name, TensorProto.INT64, shape) for name, shape in ints.items()],
+            [
+                info(name, TensorProto.FLOAT, shape)
+                for name, shape in {**cells, "fwd_null": ["B", "T"], "bwd_null": ["B", "S"]}.items()
+            ],
+            [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 21)], ir_version=10,
+    )  # fmt: skip
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def write_toy(path, *, max_length: int = 64, seed: int = 1, threshold: float = 0.15) -> Bundle:
+    spm = vocabulary()
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    manifest = Manifest(
+        name="toy", languages=("de", "en"), max_length=max_length, graphs={"fp32": "fp32.onnx"},
+        default_precision="fp32", tokenizer=Vocabulary("joint.spm", "joint.spm", False),
+        thresholds=Thresholds(threshold, 2 * threshold, threshold / 2, "made up"),
+        calibration=Calibration((0.0, 1.0), (0.0, 1.0), "made up"),
+        model={}, training={}, measured={}, made_by="tests", files={},
+    )  # fmt: skip
+    files = {"fp32.onnx": graph(model.vocab_size(), seed), "joint.spm": spm}
+    return write_bundle(path, manifest, files)

@@ -124,7 +124,8 @@ def wanted(command: Command) -> tuple[RunConfig, Texts]:
     run = command.run
     begun = (run / "config.json").exists()
     if command.texts is not None:
-        if not begun and any(path.name != ".lock" for path in run.iterdir()):
+        foreign = not begun and any(path.name != ".lock" for path in run.iterdir())
+        if foreign and not command.restart:  # which has looked at the folder already
             raise MxError(f"{run} has files but is no run folder; choose another one")
         return resolve(command.preset, *command.overrides), settled(command.texts, run)
     if not begun or not (run / "command.json").exists():

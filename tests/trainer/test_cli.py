@@ -1,0 +1,231 @@
+"""mx-train as its users meet it: flags, errors, resuming after anything."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from mx.trainer.cli import main
+from mx.trainer.config import ModelConfig, TrainConfig, from_json
+
+
+@pytest.fixture
+def invoke(corpus, train_arguments):
+    """Runs mx-train on the corpus in this process."""
+
+    def call(run, *extra, files=corpus, **settings):
+        arguments = [*map(str, files), "-o", str(run), "--preset", "tiny", "--quiet"]
+        arguments += [*train_arguments(**settings), *map(str, extra)]
+        return CliRunner().invoke(main, arguments, prog_name="mx-train")
+
+    return call
+
+
+def only_line(result):
+    (line,) = result.stderr.strip().split("\n")
+    return line
+
+
+# ---- flags ----
+
+
+def test_every_setting_has_a_flag():
+    text = CliRunner().invoke(main, ["--help"]).stdout
+    for field in (*dataclasses.fields(ModelConfig), *dataclasses.fields(TrainConfig)):
+        assert ("--" + field.name.replace("_", "-") in text) == ("help" in field.metadata)
+    for title in ("Run", "Files", "Machine", "Model", "Text", "Losses", "Optimisation",
+                  "Bookkeeping", "General"):  # fmt: skip
+        assert f"\n{title}:\n" in text
+
+
+def test_config_then_flags_override_the_preset(invoke, tmp_path):
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"train": {"alpha": 2.5, "beta": 3}, "dropout": 0.25}))
+    result = invoke(tmp_path / "run", "--config", settings, "--beta", "0.5", "--no-leaky", steps=2)
+    assert result.exit_code == 0, result.stderr
+    config = from_json(tmp_path / "run" / "config.json")
+    assert (config.train.alpha, config.train.beta, config.model.dropout) == (2.5, 0.5, 0.25)
+    assert not config.model.leaky and config.model.tied  # by flag; by preset
+    assert config.model.src_vocab == config.model.tgt_vocab > 256
+    again = invoke(tmp_path / "two", "--config", tmp_path / "run" / "config.json", steps=2)
+    assert again.exit_code == 0, again.stderr  # a run's own file serves as --config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give SRC, TGT and -o RUN, or --resume RUN"),
+        (["a", "b"], "give SRC, TGT and -o RUN"),
+        (["a", "b", "-o", "r", "--gold", "g"], "--gold-src and --gold-tgt must be given too"),
+        (["a", "b", "-o", "r", "--valid-src", "v"], "--valid-tgt must be given too"),
+        (["a", "b", "-o", "r", "--valid-src", "v", "--valid-tgt", "w", "--valid-last", "3"],
+         "exclude each other"),
+        (["--resume", "r", "--gold", "g"], "--resume takes the folder alone"),
+        (["--resume", "nowhere"], "nowhere does not exist"),
+        (["a", "b", "-o", "r", "--config", "none.json"], "cannot read none.json"),
+        (["a", "b", "-o", "r", "--select", "aer"], "a gold set is needed"),
+        (["a", "b", "-o", "r", "--width", "7"], "multiple of twice the heads"),
+        (["none", "b", "-o", "r"], "cannot read .*none: No such file"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained_in_one_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and result.stdout == ""
+    import re
+
+    assert re.search(message, only_line(result)), result.stderr
+
+
+def test_debug_shows_the_traceback():
+    result = CliRunner().invoke(main, ["--resume", "nowhere", "--debug"])
+    assert result.exit_code == 2 and "Traceback" in result.stderr
+
+
+def test_the_training_extra_is_named_when_it_is_missing(monkeypatch, invoke, tmp_path):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "torch" else real(n))
+    result = invoke(tmp_path)
+    assert result.exit_code == 2 and 'pip install "mx-align[train]"' in only_line(result)
+
+
+# ---- run folders ----
+
+
+def test_a_finished_run_says_so_and_can_go_on(invoke, tmp_path, read_log):
+    assert invoke(tmp_path, steps=4).exit_code == 0
+    again = invoke(tmp_path, steps=4)
+    assert again.exit_code == 0 and len([x for x in read_log(tmp_path) if "loss" in x]) == 4
+    more = CliRunner().invoke(main, ["--resume", str(tmp_path), "--steps", "6", "--device", "cpu"])
+    assert more.exit_code == 0, more.stderr
+    assert "steps is 6 from now on; it was 4" in more.stderr and "finished" in more.stderr
+    assert read_log(tmp_path)[-1]["step"] == 6
+
+
+def test_other_settings_are_refused_unless_restarted(invoke, tmp_path):
+    assert invoke(tmp_path / "r", steps=2).exit_code == 0
+    result = invoke(tmp_path / "r", "--lr", "0.5", "--valid-last", "3", steps=2)
+    assert result.exit_code == 2
+    assert "lr 0.002 (now 0.5), valid_last 500 (now 3)" in only_line(result)
+    mine = tmp_path / "r" / "notes.txt"
+    mine.write_text("keep me")
+    result = invoke(tmp_path / "r", "--lr", "0.5", "--restart", steps=2)
+    assert result.exit_code == 0 and mine.read_text() == "keep me"
+    assert from_json(tmp_path / "r" / "config.json").train.lr == 0.5
+
+
+def test_a_changed_text_is_refused(invoke, corpus, tmp_path):
+    files = [tmp_path / "a", tmp_path / "b"]
+    for old, new in zip(corpus, files, strict=True):
+        new.write_bytes(old.read_bytes())
+    assert invoke(tmp_path / "r", files=files, steps=2).exit_code == 0
+    for file in files:
+        with open(file, "a") as out:
+            out.write("one more\n")
+    assert "started with" in only_line(invoke(tmp_path / "r", files=files, steps=2))
+
+
+def test_a_run_that_never_trained_may_be_corrected(invoke, corpus, tmp_path):
+    (tmp_path / "short").write_text("one two\n")
+    result = invoke(tmp_path / "r", files=(corpus[0], tmp_path / "short"))
+    assert result.exit_code == 2 and "ends after 1 lines" in only_line(result)
+    result = invoke(tmp_path / "r", vocab_size=340, steps=2)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("flag", [[], ["--restart"]])
+def test_foreign_folders_are_left_alone(invoke, tmp_path, flag):
+    (tmp_path / "thesis.tex").write_text("...")
+    result = invoke(tmp_path, *flag)
+    assert result.exit_code == 2 and "run folder" in only_line(result)
+    assert (tmp_path / "thesis.tex").exists() and not (tmp_path / "config.json").exists()
+
+
+def test_a_file_is_no_run_folder(invoke, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "as run folder: File exists" in only_line(invoke(tmp_path / "file"))
+
+
+def test_one_process_at_a_time(invoke, tmp_path):
+    from mx.trainer.run import held
+
+    with held(tmp_path):
+        result = invoke(tmp_path)
+    assert result.exit_code == 2
+    assert f"is in use by process {os.getpid()}" in only_line(result)
+    assert invoke(tmp_path, steps=2).exit_code == 0
+
+
+def test_a_full_disk_is_explained(invoke, tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    from mx.trainer import checkpoint
+
+    def save_file(tensors, path):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    assert "No space left on device" in only_line(invoke(tmp_path))
+
+
+def test_standard_input(corpus, tmp_path, train_arguments):
+    arguments = ["-", str(corpus[1]), "-o", str(tmp_path), "--quiet", *train_arguments(steps=2)]
+    text = corpus[0].read_bytes()
+    for _ in range(2):
+        assert CliRunner().invoke(main, arguments, input=text).exit_code == 0
+    assert (tmp_path / "text" / "src").read_bytes() == text
+
+
+# ---- stopping and going on ----
+
+
+def wait_for(condition, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.005)
+
+
+STEPS = {"steps": 60, "dropout": 0.1, "save_every": 10, "eval_every": 20}
+
+
+def test_killed_and_resumed_equals_uninterrupted(
+    corpus, tmp_path, command, run_command, train_arguments, read_log
+):
+    """SIGKILL in the middle, then SIGTERM, then the same command to the end."""
+    arguments = [*corpus, *train_arguments(**STEPS), "--preset", "tiny"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run_command(*arguments, "-o", whole).returncode == 0
+    line = [*command, *map(str, arguments), "-o", str(broken)]
+    for number, at in ((signal.SIGKILL, 10), (signal.SIGTERM, 30)):
+        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+            folder = broken / "checkpoints" / f"step-{at:08d}"
+            wait_for(folder.exists, process)
+            process.send_signal(number)
+            _, messages = process.communicate(timeout=60)
+        assert process.returncode == (-9 if number == signal.SIGKILL else 143)
+    assert "stopped at step" in messages and "Traceback" not in messages
+    done = run_command("--resume", broken, "--threads", 1, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert read_log(broken) == read_log(whole)
+    for file in ("model.safetensors", "checkpoints/step-00000060/averaged.safetensors"):
+        assert (broken / file).read_bytes() == (whole / file).read_bytes()
+    assert not list(broken.glob("**/.*.tmp"))
+
+
+def test_ctrl_c_saves(corpus, tmp_path, command, train_arguments):
+    line = [*command, *map(str, corpus), "-o", str(tmp_path), *train_arguments(steps=100000)]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        wait_for((tmp_path / "log.jsonl").exists, process)
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in messages
+    step = int(messages.split("stopped at step ")[1].split(";")[0].replace(",", ""))
+    assert (tmp_path / "checkpoints" / f"step-{step:08d}").exists()

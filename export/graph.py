@@ -68,7 +68,7 @@ class Side:
 
 
 def weights_of(model: "object") -> Weights:
-    """The trained parameters as float32 arrays, and the rates of the positions, as torch has them."""
+    """The trained parameters as float32 arrays, and the rates of the positions."""
     import math
 
     import torch
@@ -207,7 +207,7 @@ class Network(Builder):
     # ---- one direction ----
 
     def direction(self, read: int, sides: list[Side]) -> tuple[str, str]:
-        """Head-mean weights (B, T, S) of the direction that reads side `read`, and NULL's (B, T)."""
+        """Head-mean weights (B, T, S) of the direction that reads `read`, and NULL's (B, T)."""
         name = "fwd" if self.config.tied or read == 0 else "bwd"
         label = "fwd" if read == 0 else "bwd"
         self.scope = f"{label}/encoder/"

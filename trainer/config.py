@@ -179,7 +179,8 @@ def check(config: RunConfig) -> RunConfig:
             if allowed and value not in allowed:
                 problems.append(f"{f.name} must be one of {', '.join(map(str, allowed))}")
             elif not allowed and not fits(value, f.type):
-                problems.append(f"{f.name} must be of type {f.type.__name__}, not {value!r}")
+                name = getattr(f.type, "__name__", f.type)
+                problems.append(f"{f.name} must be of type {name}, not {value!r}")
     if problems:
         raise MxError("impossible settings: " + "; ".join(problems))
     if model.width % (2 * model.heads):
@@ -210,7 +211,7 @@ def check(config: RunConfig) -> RunConfig:
     return config
 
 
-def fits(value: Any, kind: type) -> bool:
+def fits(value: Any, kind: Any) -> bool:
     """Whether a value has the type of a field; a whole number may stand for a float."""
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)

@@ -103,7 +103,9 @@ def spool(given: Texts, run: Path) -> None:
             file.writelines(f"{line}\n".encode() for line in read_lines(path))
 
 
-def hold_out(pairs: Iterable[tuple[str, str]], last: int, held: list) -> Iterator[tuple[str, str]]:
+def hold_out(
+    pairs: Iterable[tuple[str, str]], last: int, held: list[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
     """All pairs but the `last` ones, or the last tenth of a shorter text: `held` gets those."""
     waiting: deque[tuple[str, str]] = deque()
     n = 0
@@ -180,7 +182,10 @@ def tokenise(
 ) -> None:
     """Write the token caches of the training and the validation text."""
     src_tok, tgt_tok = tokenizers(run, config)
-    limits = {"max_length": config.train.max_length, "max_ratio": config.train.max_ratio}
+    limits: dict[str, Any] = {
+        "max_length": config.train.max_length,
+        "max_ratio": config.train.max_ratio,
+    }
     held: list[tuple[str, str]] = []
     pairs: Iterable[tuple[str, str]] = read_pairs(texts.src, texts.tgt)
     if texts.valid_src and texts.valid_tgt:

@@ -43,8 +43,13 @@ class Batch:
     links: Tensor | None = None
 
     def to(self, device: torch.device) -> "Batch":
-        parts = (self.src, self.src_lengths, self.tgt, self.tgt_lengths, self.links)
-        return Batch(*(None if p is None else p.to(device, non_blocking=True) for p in parts))
+        def move(part: Tensor) -> Tensor:
+            return part.to(device, non_blocking=True)
+
+        src, src_lengths = move(self.src), move(self.src_lengths)
+        tgt, tgt_lengths = move(self.tgt), move(self.tgt_lengths)
+        links = None if self.links is None else move(self.links)
+        return Batch(src, src_lengths, tgt, tgt_lengths, links)
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class Batches:
             lengths = self.cache.src.lengths(pool), self.cache.tgt.lengths(pool)
             groups = cut(*lengths, self.budget(position.step), self.world)
             rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
-            rng.shuffle(groups)  # type: ignore[arg-type]
+            rng.shuffle(groups)
             for batch in range(position.batch, len(groups)):
                 # A last pool smaller than the world cannot be shared out: it is passed over.
                 whole = len(groups[batch]) >= self.world
@@ -169,11 +174,13 @@ class Batches:
             step += 1
 
     def batch(self, indices: np.ndarray, step: int = 0) -> Batch:
-        arrays = (*self.cache.src.padded(indices), *self.cache.tgt.padded(indices))
+        (src, src_lengths), (tgt, tgt_lengths) = (
+            map(torch.from_numpy, side.padded(indices)) for side in (self.cache.src, self.cache.tgt)
+        )
         links = None
         if self.links is not None and self.want_links(step):
             links = torch.from_numpy(self.links.cells(self.cache, indices))
-        return Batch(*(torch.from_numpy(a) for a in arrays), links)
+        return Batch(src, src_lengths, tgt, tgt_lengths, links)
 
 
 def evaluation_batches(cache: TokenCache, budget: int) -> Iterator[Batch]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mx.engine.errors import MxError
 
-Autocast = Callable[[], AbstractContextManager]
+Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class World:
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=ids)
 
-    def sync(self, module: nn.Module, last: bool) -> AbstractContextManager:
+    def sync(self, module: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged in the last micro-batch of a step only."""
         if isinstance(module, DistributedDataParallel) and not last:
             return module.no_sync()

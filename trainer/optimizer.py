@@ -57,7 +57,7 @@ class Muon(torch.optim.Optimizer):
         self.width, self.decay, self.scale = width, decay, scale
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             with_grad = [p for p in group["params"] if p.grad is not None]
             if group["muon"]:
@@ -66,11 +66,12 @@ class Muon(torch.optim.Optimizer):
                 self._adam(with_grad, group["lr"])
 
     def _muon(self, parameters: list[Tensor], rate: float) -> None:
-        shapes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for p in parameters:
             state = self.state[p]
             if not state:
                 state["momentum"] = torch.zeros_like(p)
+            assert p.grad is not None
             state["momentum"].lerp_(p.grad, 1 - MOMENTUM)
             update = p.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov
             for weight, part in zip(self._parts(p.data), self._parts(update), strict=True):

@@ -8,7 +8,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ class Trainer:
             self.model.compile(dynamic=True)
         self.objective = world.wrap(objective)
 
-    def steps(self) -> Iterator[Tensor]:
+    def steps(self) -> Generator[Tensor, None, None]:
         """Runs one optimizer step after another; yields the terms of each."""
         train, progress, world = self.config.train, self.progress, self.world
         batches = Batches(

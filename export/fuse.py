@@ -4,7 +4,7 @@ A rule is the function itself: wherever the graph has the ops of its body, a cal
 So a runtime without our kernels inlines the body and computes exactly what the plain graph did,
 and one with a kernel of that name runs it instead. Knows ONNX; no torch, no weights.
 
-    Attention(q, k, v, mask)                  softmax(q kᵀ + mask) v
+    MaskedAttention(q, k, v, mask)            softmax(q kᵀ + mask) v
     StaticAttention(q, k, v, lengths, mask)   the same, zero in sentences of one piece; `mask` hides
                                               each row's own key and those beyond `lengths`
     LeakyAttention(q, k, null_key, mask)      head-mean weights (B, T, S) and NULL's (B, T)
@@ -59,7 +59,8 @@ _SCORES = (
 """
 )
 
-# Larger bodies first: StaticAttention contains Attention.
+# Larger bodies first: StaticAttention contains MaskedAttention. Not plain "Attention": the TensorRT
+# parser takes an op of that name for the standard one, whatever its domain.
 _FUNCTIONS = {
     "StaticAttention": """StaticAttention <heads> (q, k, v, lengths, mask) => (out) {{"""
     + _ATTEND
@@ -73,7 +74,7 @@ _FUNCTIONS = {
     keep = CastLike (others3, found)
     out = Mul (found, keep)
 }}""",
-    "Attention": """Attention <heads> (q, k, v, mask) => (out) {{"""
+    "MaskedAttention": """MaskedAttention <heads> (q, k, v, mask) => (out) {{"""
     + _ATTEND
     + """
     out = Reshape (mixed4, joined)
@@ -151,7 +152,7 @@ def needed(config: ModelConfig) -> dict[str, int]:
     if config.cross == "all":
         attention += layers - 1
     counts = {
-        "Attention": 2 * (attention if config.masked else attention + layers),
+        "MaskedAttention": 2 * (attention if config.masked else attention + layers),
         "StaticAttention": 2 * layers if config.masked else 0,
         "LeakyAttention": 2 if config.leaky else 0,
         "CrossAttention": 0 if config.leaky else 2,

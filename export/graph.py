@@ -8,13 +8,18 @@ attentions everything is two-dimensional, (B·L, D), where a matrix product with
 Gemm. Scales (√D of the words, 1/√K of the queries) are folded into the weights.
 """
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mx.trainer.config import ModelConfig
+
+if TYPE_CHECKING:
+    from mx.trainer.model import MaskAlign
 
 OPSET = 21  # ONNX Runtime 1.20, the oldest one supported, reads opsets up to 21
 IR_VERSION = 10
@@ -67,15 +72,12 @@ class Side:
     embedded: str  # (B·L, D) words with positions
 
 
-def weights_of(model: "object") -> Weights:
+def weights_of(model: "MaskAlign") -> Weights:
     """The trained parameters as float32 arrays, and the rates of the positions."""
-    import math
-
     import torch
 
-    assert isinstance(model, torch.nn.Module)
     weights = {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
-    half = model.config.width // 2  # type: ignore[union-attr]
+    half = model.config.width // 2
     rates = torch.exp(torch.arange(half) * (-math.log(10000.0) / max(half - 1, 1)))
     return {**weights, "positions.rates": rates.numpy()}
 
@@ -409,7 +411,7 @@ class Network(Builder):
         if self.config.leaky:
             self.op("Mul", null, rows, name=name)
         else:
-            self.op("Mul", rows, self.scalar(0.0, np.float32), name=name)
+            self.op("Sub", rows, rows, name=name)  # no NULL: zero
 
     def model(self) -> onnx.ModelProto:
         value = helper.make_tensor_value_info

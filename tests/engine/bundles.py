@@ -78,7 +78,7 @@ def graph(vocab: int, seed: int = 1) -> bytes:
         node("Div", ["product2", "divisor"], ["scores"]),
     ]
     ints = {"src": ["B", "S"], "src_lengths": ["B"], "tgt": ["B", "T"], "tgt_lengths": ["B"]}
-    cells = dict.fromkeys(("scores", "fwd", "bwd"), ["B", "S", "T"])
+    cells = {name: ["B", "S", "T"] for name in ("scores", "fwd", "bwd")}
     info = helper.make_tensor_value_info
     model = helper.make_model(
         helper.make_graph(
@@ -109,3 +109,28 @@ def write_toy(path, *, max_length: int = 64, seed: int = 1, threshold: float = 0
     )  # fmt: skip
     files = {"fp32.onnx": graph(model.vocab_size(), seed), "joint.spm": spm}
     return write_bundle(path, manifest, files)
+
+
+def write_network(path, *, max_length: int = 48) -> Bundle:
+    """A bundle with the graph of a real network, small and untrained."""
+    import torch
+
+    from mx.export.graph import plain_graph, weights_of
+    from mx.trainer.config import ModelConfig
+    from mx.trainer.model import MaskAlign
+
+    toy = write_toy(path.with_name("vocabulary.mx"), max_length=max_length)
+    size = toy.tokenizers()[0].vocab_size
+    torch.manual_seed(1)
+    config = ModelConfig(
+        width=40, ff=56, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0,
+        src_vocab=size, tgt_vocab=size,
+    )  # fmt: skip
+    network = MaskAlign(config).eval()
+    with torch.no_grad():  # sharper attention than untrained weights give
+        for name, weight in network.named_parameters():
+            if "query" in name or "qkv" in name:
+                weight *= 4
+    model = plain_graph(config, weights_of(network)).SerializeToString()
+    files = {"fp32.onnx": model, "joint.spm": toy.read("joint.spm")}
+    return write_bundle(path, toy.manifest, files)

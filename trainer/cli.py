@@ -155,7 +155,7 @@ def main(ctx: click.Context, debug: bool, **flags: Any) -> None:
     between spaces, and keep the model in the folder RUN for `mx-export`.
 
     Files may be plain or .gz or .zst; `-` is standard input. The same command again goes on where
-    it stopped, even after a crash. On several machines, or to choose the launcher yourself:
+    it stopped, even after a crash. On several machines that share the disk of RUN:
     torchrun [...] -m mx.trainer SRC TGT -o RUN.
 
     Exit status: 0 finished; 2 a mistake, explained in one line; 130 or 143 stopped by Ctrl-C or

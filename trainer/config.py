@@ -5,11 +5,14 @@ Knows no torch and no files but `config.json`; the flags of `mx-train` are made 
 
 import dataclasses
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from mx.engine.errors import MxError
+
+log = logging.getLogger(__name__)
 
 
 def option(default: Any, text: str) -> Any:
@@ -236,11 +239,23 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def from_json(path: Path) -> RunConfig:
-    """The config saved in a run folder; unknown or missing keys are errors that name them."""
+    """The config saved in a run folder; unknown keys are errors that name them."""
     data = read_object(path)
-    wanted = {"model": field_types(ModelConfig), "train": field_types(TrainConfig)}
-    odd = [f"{p}.{k}" for p in wanted for k in set(wanted[p]) ^ set(data.get(p, {}))]
-    if odd or set(data) != set(wanted):
-        names = ", ".join(sorted(odd) or sorted(data))
-        raise MxError(f"{path}: not a config of this version; unknown or missing: {names}")
-    return check(RunConfig(ModelConfig(**data["model"]), TrainConfig(**data["train"])))
+    parts = {"model": ModelConfig, "train": TrainConfig}
+    if set(data) != set(parts) or not all(isinstance(data[name], dict) for name in parts):
+        raise MxError(f"{path}: not the config of a run, which has the parts model and train")
+    odd = [
+        f"{name}.{key}" for name in parts for key in set(data[name]) - set(field_types(parts[name]))
+    ]
+    if odd:
+        raise MxError(f"{path}: not a config of this version; unknown: {', '.join(sorted(odd))}")
+    model, train = (fill(data[name], parts[name], path) for name in parts)
+    return check(RunConfig(ModelConfig(**model), TrainConfig(**train)))
+
+
+def fill(values: dict[str, Any], part: type, path: Path) -> dict[str, Any]:
+    """The values with defaults for the settings that are newer than the file; logs which."""
+    missing = {f.name: f.default for f in dataclasses.fields(part) if f.name not in values}
+    if missing:
+        log.warning("%s is of an older version; taken as default: %s", path, missing)
+    return {**missing, **values}

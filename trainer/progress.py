@@ -26,7 +26,7 @@ class Monitor:
         self.active = active
         self.quiet = quiet or not active
         self.bar = sys.stderr.isatty() and not self.quiet
-        self.board = tensorboard(run) if active else None
+        self.board: Any = None
         self.last = 0.0, 0, 0  # time, pieces, step of the last report
         self.steps = 0
 
@@ -34,6 +34,8 @@ class Monitor:
         """Drop log lines from beyond the checkpoint that training goes on from."""
         step, self.steps = progress.step, steps
         self.last = time.monotonic(), progress.pieces, step
+        if self.active:
+            self.board = tensorboard(self.path.parent, step)
         if self.active and self.path.exists():
             lines = self.path.read_text("utf-8").split("\n")
             with atomic_write(self.path) as file:
@@ -109,10 +111,10 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-def tensorboard(run: Path) -> Any:
+def tensorboard(run: Path, step: int) -> Any:
     """A TensorBoard writer, or None where TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)

@@ -280,10 +280,10 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
             if due and world.rank == 0:
                 validate(trainer, monitor)
                 done = done or stalled(progress, settings)
-            if world.size > 1:  # every process stops at the same step
-                done, stop = world.any(done), world.any(bool(asked))
-            else:
+            if world.size == 1:
                 stop = bool(asked)
+            elif due or step % 10 == 0:  # every process stops at the same step
+                done, stop = world.any(done), world.any(bool(asked))
             if world.rank == 0 and (due or step % settings.save_every == 0 or done or stop):
                 trainer.save()
     if done and world.rank == 0:

@@ -77,14 +77,23 @@ def test_json_round_trip(tmp_path):
     [
         ("{", "not valid JSON"),
         ("[]", "does not hold a JSON object"),
-        ('{"model": {}, "train": {}}', "unknown or missing"),
-        ('{"other": 1}', "not a config of this version"),
+        ('{"model": {"depth": 3}, "train": {}}', "unknown: model.depth"),
+        ('{"other": 1}', "not the config of a run"),
+        ('{"model": 1, "train": {}}', "not the config of a run"),
     ],
 )
 def test_damaged_config_files(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(MxError, match=message):
         from_json(tmp_path / "config.json")
+
+
+def test_settings_newer_than_the_file_are_filled_in_and_logged(tmp_path, caplog):
+    path = tmp_path / "config.json"
+    path.write_text('{"model": {"width": 64}, "train": {"steps": 7}}')
+    config = from_json(path)
+    assert (config.model.width, config.train.steps, config.model.ff) == (64, 7, ModelConfig().ff)
+    assert "older version" in caplog.text and "'ff': 1024" in caplog.text
 
 
 def test_missing_config_file(tmp_path):

@@ -76,7 +76,9 @@ def weights_of(model: "MaskAlign") -> Weights:
     """The trained parameters as float32 arrays, and the rates of the positions."""
     import torch
 
-    weights = {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
+    weights = {
+        name: p.detach().float().cpu().numpy().copy() for name, p in model.named_parameters()
+    }
     half = model.config.width // 2
     rates = torch.exp(torch.arange(half) * (-math.log(10000.0) / max(half - 1, 1)))
     return {**weights, "positions.rates": rates.numpy()}

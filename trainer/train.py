@@ -24,6 +24,7 @@ from mx.trainer.corpus import Prepared, tokenizers
 from mx.trainer.data import Batch, Batches, Position, prefetch
 from mx.trainer.distributed import World
 from mx.trainer.evaluate import align_gold, predict
+from mx.trainer.lexicon import embeddings
 from mx.trainer.model import MaskAlign, valid
 from mx.trainer.optimizer import make_optimizer, set_rate
 from mx.trainer.progress import Monitor
@@ -252,6 +253,20 @@ class Trainer:
         step, run, train = self.progress.step, self.run, self.config.train
         checkpoint.save(run, step, self.model, self.averaged, self.optimizer, state)
         checkpoint.prune(run, train.keep, set(self.progress.best(train.average, train.select)))
+
+
+def start_from_lexicon(model: MaskAlign, data: Prepared, seed: int) -> None:
+    """Give the embeddings of an untrained model the vectors that the seed links suggest."""
+    config = model.config
+    assert data.links is not None
+    tgt_vocab = 0 if config.joint_vocab else config.tgt_vocab
+    vectors = torch.from_numpy(
+        embeddings(data.train, data.links, config.src_vocab, tgt_vocab, config.width, seed)
+    )
+    with torch.no_grad():
+        model.table(0).copy_(vectors[: config.src_vocab])
+        if tgt_vocab:
+            model.table(1).copy_(vectors[config.src_vocab :])
 
 
 # ---- the loop ----

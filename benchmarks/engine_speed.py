@@ -1,0 +1,129 @@
+"""Pairs a second of the whole engine against a bare ONNX Runtime loop on the same batches.
+What lies between the two is the price of reading, batching, decoding and writing.
+
+    python benchmarks/engine_speed.py de-en.mx corpus.de corpus.en --pairs 8192
+"""
+
+import argparse
+import json
+import os
+import platform
+import queue
+import threading
+import time
+from itertools import islice
+from typing import Any
+
+import onnxruntime
+
+from mx.engine.aligner import Aligner
+from mx.engine.batching import Batch, pack
+from mx.engine.corpus import Reader, Source
+from mx.engine.formats import Format
+from mx.engine.pipeline import Pairs, Work, stream
+
+
+def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:
+    """Wall and CPU seconds of nothing but `session.run`, with the same number of threads."""
+    waiting: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+    for batch in ready:
+        waiting.put(batch)
+    for _ in range(threads):
+        waiting.put(None)
+
+    def work() -> None:
+        while (batch := waiting.get()) is not None:
+            aligner.backend.run(batch, aligner.rule.outputs)
+
+    return timed(lambda: together(work, threads))
+
+
+def together(work: Any, threads: int) -> None:
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def whole(aligner: Aligner, reader: Reader, chunks: int, threads: int) -> tuple[float, float]:
+    """Wall and CPU seconds from text to lines."""
+    engine = aligner.engine([Format("pharaoh")])
+
+    def work() -> None:
+        with open(os.devnull, "wb") as out:
+            for done in stream(engine, islice(reader.chunks(), chunks), threads):
+                out.write("\n".join(done.items[0]).encode())
+
+    return timed(work)
+
+
+def timed(work: Any) -> tuple[float, float]:
+    start, used = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start, time.process_time() - used
+
+
+def prepared(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
+    """The batches that the engine makes of these chunks."""
+    engine = aligner.engine([Format("pharaoh")])
+    found = []
+    for pairs in chunks:
+        work = Work(engine, pairs)
+        for places, n_src, n_tgt in work.prepare():
+            found.append(pack(work.units, places, n_src, n_tgt, work.src, work.tgt))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("src")
+    parser.add_argument("tgt")
+    parser.add_argument("--pairs", type=int, default=8192)
+    parser.add_argument("--chunk", type=int, default=8192)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--dtype")
+    options = parser.parse_args()
+
+    aligner = Aligner.load(
+        options.model, backend="cpu", dtype=options.dtype, threads=options.threads
+    )
+    n_chunks = -(-options.pairs // options.chunk)
+
+    def reader() -> Reader:
+        return Reader(Source(options.src, options.tgt), options.chunk)
+
+    chunks = list(islice(reader().chunks(), n_chunks))
+    pairs = sum(len(chunk.src) for chunk in chunks)
+    ready = prepared(aligner, chunks)
+    places = sum(batch.src.size + batch.tgt.size for batch in ready)
+    pieces = sum(int(batch.src_lengths.sum() + batch.tgt_lengths.sum()) for batch in ready)
+    del chunks
+    rows = []
+    for _ in range(options.repeat):  # in turn, so that other load meets both alike
+        rows.append((bare(aligner, ready, options.threads),
+                     whole(aligner, reader(), n_chunks, options.threads)))  # fmt: skip
+    result = {
+        "signature": aligner.signature(),
+        "pairs": pairs,
+        "batches": len(ready),
+        "pieces_per_pair": round(pieces / pairs, 1),
+        "padding": round(places / pieces - 1, 4),
+        "threads": options.threads,
+        "bare_pairs_per_second": [round(pairs / loop[0], 1) for loop, _ in rows],
+        "engine_pairs_per_second": [round(pairs / engine[0], 1) for _, engine in rows],
+        "bare_pairs_per_cpu_second": [round(pairs / loop[1], 1) for loop, _ in rows],
+        "engine_pairs_per_cpu_second": [round(pairs / engine[1], 1) for _, engine in rows],
+        "share_wall": [round(loop[0] / engine[0], 3) for loop, engine in rows],
+        "share_cpu": [round(loop[1] / engine[1], 3) for loop, engine in rows],
+        "onnxruntime": onnxruntime.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-# The smallest network that has every part, and steps of a few milliseconds.
+# The smallest network that has every part, steps of a few milliseconds, and nothing that is left
+# to a preset but what no test looks at.
 SMALL = {
     "width": 16, "ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "vocab_size": 330,
     "batch_tokens": 160, "batch_tokens_start": 60, "micro_tokens": 160, "steps": 12, "warmup": 4,
-    "eval_every": 6, "save_every": 4, "log_every": 1, "warm_start": "none",
+    "eval_every": 6, "save_every": 4, "log_every": 1, "warm_start": "none", "optimizer": "adamw",
+    "lr": 0.002, "schedule": "cosine", "ema": 0.9, "tied": True, "norm": "pre", "dropout": 0.05,
 }  # fmt: skip
 
 

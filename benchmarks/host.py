@@ -5,6 +5,7 @@ Runs the real pipeline with a stand-in for the model that returns prepared score
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
 
+    gc.set_threshold(200_000, 20, 100)  # as the command does
     tokenizer = Tokenizer.load(options.vocab, lowercase=True)
     backend = Canned(options.threads, options.batch_tokens)
     engine = Engine(

@@ -6,6 +6,7 @@ speaks of is on the disk; what a killed run wrote beyond the last record is cut 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mx.engine.errors import MxError
-from mx.engine.files import open_output, sync_folder
+from mx.engine.files import atomic_write, open_output, sync_folder
 
 _VERSION = 1
 
@@ -146,19 +147,30 @@ def _line(values: Mapping[str, Any]) -> bytes:
 
 
 def _publish(part: Path, target: Path) -> None:
-    target = Path(os.path.realpath(target))
-    if not target.name.endswith((".gz", ".zst")):
-        os.replace(part, target)
-        sync_folder(target.parent)
-        return
-    packed = part.with_name(part.name + target.suffix)
-    with open(part, "rb") as plain, open_output(packed) as out:
-        shutil.copyfileobj(plain, out, 1 << 20)
-    with open(packed, "rb") as file:
+    """Move a part to its target, through the compressor if the name says so."""
+    if target.name.endswith((".gz", ".zst")):
+        packed = part.with_name(part.name + target.suffix)
+        with open(part, "rb") as plain, open_output(packed) as out:
+            shutil.copyfileobj(plain, out, 1 << 20)
+        _move(packed, target)
+        part.unlink()
+    else:
+        _move(part, target)
+
+
+def _move(path: Path, target: Path) -> None:
+    target = Path(os.path.realpath(target))  # write through a link instead of replacing it
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
-    os.replace(packed, target)
+        try:
+            os.replace(path, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with atomic_write(target) as copy:  # a sidecar may be on another disk
+                shutil.copyfileobj(file, copy, 1 << 20)
+            path.unlink()
     sync_folder(target.parent)
-    part.unlink()
 
 
 def _read(folder: Path, header: Mapping[str, Any], target: Path) -> tuple[list[Record], bool]:
@@ -243,5 +255,5 @@ def _writing(path: Path) -> Iterator[None]:
         hint = "; what is finished stays: free some space and repeat the command"
         raise MxError(
             f"cannot write {error.filename or path}: {error.strerror or error}"
-            f"{hint if error.errno == 28 else ''}"
+            f"{hint if error.errno == errno.ENOSPC else ''}"
         ) from error

@@ -1,5 +1,8 @@
+import errno
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +144,23 @@ def test_no_folder_or_something_in_the_way(tmp_path):
     (tmp_path / "out.partial").write_text("mine")
     with pytest.raises(MxError, match="in the way"), Journal.open([tmp_path / "out"], SETTINGS):
         pass
+
+
+def test_a_target_on_another_disk_or_behind_a_link(tmp_path, monkeypatch):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    replace = os.replace
+
+    def other_disk(source, target):
+        if "part" in Path(source).name:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", other_disk)
+    targets = [tmp_path / "link", tmp_path / "b.gz"]
+    with Journal.open(targets, SETTINGS) as journal:
+        write(journal, b"line\n")
+        journal.finish()
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == b"line\n"
+    assert gzip.decompress(targets[1].read_bytes()) == b"line\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.gz", "link", "real"]

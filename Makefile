@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CODE := engine trainer export tests benchmarks
 
 .PHONY: test lint format clean
 
@@ -10,13 +11,13 @@ test: $(READY)
 	$(BIN)/pytest
 
 lint: $(READY) .typing/mx
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	MYPYPATH=.typing $(BIN)/mypy -p mx.engine -p mx.trainer
 
 format: $(READY)
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
 
 # Made again when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt

@@ -1,0 +1,90 @@
+"""Whether a bundle links the words of real text exactly as the PyTorch model of its run does.
+Compares word links at the bundle's threshold; exit status 1 if fp32 links differ.
+
+    python benchmarks/roundtrip.py run de-en.mx corpus.de.gz corpus.en.gz --pairs 1000
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mx.engine.aligner import Aligner
+from mx.engine.files import read_pairs
+from mx.engine.text import split
+from mx.trainer.checkpoint import load_model
+from mx.trainer.corpus import tokenizers
+from mx.trainer.evaluate import word_scores
+
+Links = list[set[tuple[int, int]]]
+Words = list[list[str]]
+
+
+def torch_scores(run: Path, src: Words, tgt: Words) -> list[np.ndarray]:
+    model, config = load_model(run)
+    scores = [np.zeros((len(s), len(t)), np.float32) for s, t in zip(src, tgt, strict=True)]
+    pair = tokenizers(run, config)
+    for i, found in word_scores(model, src, tgt, pair, torch.device("cpu")):
+        scores[i] = found
+    return scores
+
+
+def bundle_links(bundle: str, precision: str, threshold: float, src: Words, tgt: Words) -> Links:
+    aligner = Aligner.load(bundle, backend="cpu", dtype=precision, threads=1, threshold=threshold)
+    return [{(i, j) for i, j, *_ in one.links} for one in aligner.align(src, tgt)]
+
+
+def compare(wanted: Links, found: Links, scores: list[np.ndarray], threshold: float) -> dict:
+    """Counts of links and of differing ones; how far from the threshold those that differ are."""
+    odd = [
+        (i, link)
+        for i, (a, b) in enumerate(zip(wanted, found, strict=True))
+        for link in sorted(a ^ b)
+    ]
+    both = sum(len(a & b) for a, b in zip(wanted, found, strict=True))
+    total = sum(len(a) + len(b) for a, b in zip(wanted, found, strict=True))
+    return {
+        "links": sum(map(len, wanted)),
+        "different": len(odd),
+        "pairs_with_a_difference": len({i for i, _ in odd}),
+        "link_f1": 2 * both / total if total else 1.0,
+        "farthest_from_threshold": max(
+            (abs(float(scores[i][link]) - threshold) for i, link in odd), default=0.0
+        ),
+    }
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("run", "bundle", "src", "tgt"):
+        command.add_argument(name)
+    command.add_argument("--pairs", type=int, default=1000)
+    arguments = command.parse_args()
+    torch.set_num_threads(1)
+    aligner = Aligner.load(arguments.bundle, backend="cpu")
+    longest, threshold = aligner.bundle.max_length, aligner.bundle.threshold()
+    src, tgt = [], []
+    encoders = aligner.bundle.tokenizers()
+    for line in read_pairs(arguments.src, arguments.tgt):
+        words = [split(side) for side in line]
+        sizes = [len(e.encode(side)[0]) for e, side in zip(encoders, words, strict=True)]
+        if max(sizes) <= longest:  # the engine cuts longer ones into windows
+            src.append(words[0])
+            tgt.append(words[1])
+        if len(src) == arguments.pairs:
+            break
+    scores = torch_scores(Path(arguments.run), src, tgt)
+    wanted = [{(int(i), int(j)) for i, j in np.argwhere(one >= threshold)} for one in scores]
+    result = {"pairs": len(src), "threshold": threshold, "bundle": aligner.bundle.digest[:12]}
+    for precision in sorted(aligner.bundle.precisions):
+        found = bundle_links(arguments.bundle, precision, threshold, src, tgt)
+        result[precision] = compare(wanted, found, scores, threshold)
+    print(json.dumps(result, indent=2))
+    sys.exit(1 if result.get("fp32", {}).get("different") else 0)
+
+
+if __name__ == "__main__":
+    main()

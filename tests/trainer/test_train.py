@@ -96,6 +96,13 @@ def test_accumulation_equals_one_big_batch(start, tmp_path, norm):
 OPTIONS = {
     "plain": {"warm_start": "seed", "seed_until": 1.0},
     "averaged": {"ema": 0.9, "optimizer": "adamw", "average": 2, "tied": False},
+    "muon": {
+        "optimizer": "muon",
+        "warm_start": "seed",
+        "norm": "post",
+        "joint_vocab": False,
+        "vocab_size": 640,
+    },
     "autoregressive": {"masked": False, "leaky": False, "cross": "all", "norm": "post"},
 }
 

@@ -21,7 +21,8 @@ def translations(
     With separate vocabularies (`total` > `src_vocab`) target pieces count on from the source's.
     """
     offset = total - src_vocab
-    keys, weights = np.zeros(0, np.int64), np.zeros(0)
+    keys: np.ndarray = np.zeros(0, np.int64)
+    weights: np.ndarray = np.zeros(0)
     chosen = np.arange(0, len(cache), max(1, len(cache) // SAMPLE))
     for start in range(0, len(chosen), BLOCK):
         indices = chosen[start : start + BLOCK]

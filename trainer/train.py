@@ -154,6 +154,8 @@ class Trainer:
             self.progress = Progress.from_json(state)
             if self.progress.scaler:  # empty if the precision was another one before
                 self.scaler.load_state_dict(self.progress.scaler)
+        elif data.links is not None:
+            start_from_lexicon(self.model, data, train.seed)
         if train.ema and self.averaged is None:
             self.averaged = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         elif self.averaged is not None:

@@ -12,6 +12,7 @@ from mx.engine.errors import MxError
 from mx.trainer import checkpoint
 from mx.trainer.config import TrainConfig
 from mx.trainer.data import Batches, Position
+from mx.trainer.lexicon import embeddings
 from mx.trainer.train import (
     Progress,
     Trainer,
@@ -125,6 +126,15 @@ def test_a_resumed_run_is_the_same_bit_for_bit(start, tmp_path, read_log, name):
     for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
         one, other = (tmp_path / run / file for run in ("whole", "broken"))
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_seed_links_give_the_first_embeddings(start, tmp_path):
+    trainer = Trainer(*start(tmp_path / "run", warm_start="seed")[:4])
+    config = trainer.config.model
+    expected = embeddings(
+        trainer.data.train, trainer.data.links, config.src_vocab, 0, config.width, 1
+    )
+    assert torch.equal(trainer.model.table(0).detach(), torch.from_numpy(expected))
 
 
 def test_it_learns(start, tmp_path, read_log):

@@ -143,22 +143,28 @@ def _a3_word(word: str, partners: Sequence[int]) -> str:
 def sentence_scores(pairs: Pairs, links: Links) -> list[float]:
     """For each pair the mean, over the words of both sides, of a word's best link; a word
     without a link counts 0, and a pair without words is 0."""
-    values = []
-    for k in range(len(pairs.src)):
-        part = slice(int(links.offsets[k]), int(links.offsets[k + 1]))
-        n_words = len(pairs.src[k]) + len(pairs.tgt[k])
-        score = links.score[part].astype(np.float64)
-        best = _best_sum(links.src[part], score) + _best_sum(links.tgt[part], score)
-        values.append(best / n_words if n_words else 0.0)
+    n_words = np.array([len(src) + len(tgt) for src, tgt in zip(pairs.src, pairs.tgt, strict=True)])
+    if not len(links.src):
+        return [0.0] * len(n_words)
+    pair = np.repeat(np.arange(len(n_words)), np.diff(links.offsets))
+    best = _best_sums(pair, links.src, links.score) + _best_sums(pair, links.tgt, links.score)
+    scores = np.zeros(len(n_words))
+    scores[: len(best)] = best
+    values: list[float] = (scores / np.maximum(n_words, 1)).tolist()
     return values
 
 
-def _best_sum(word: IntArray, score: npt.NDArray[np.float64]) -> float:
-    if not len(word):
-        return 0.0
-    best = np.zeros(int(word.max()) + 1)
-    np.maximum.at(best, word, score)
-    return float(best.sum())
+def _best_sums(
+    pair: IntArray, word: IntArray, score: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
+    """The sum of the best scores of the words of each pair, up to the last pair with links."""
+    order = np.lexsort((word, pair))
+    pair, word = pair[order], word[order]
+    new = np.ones(len(pair), bool)
+    new[1:] = (pair[1:] != pair[:-1]) | (word[1:] != word[:-1])
+    starts = np.flatnonzero(new)
+    best = np.maximum.reduceat(score[order], starts).astype(np.float64)
+    return np.asarray(np.bincount(pair[starts], best), np.float64)
 
 
 def null_rows(

@@ -28,7 +28,8 @@ class Ort:
         self.precision = precision
         self.workers = workers
         self.batch_tokens = batch_tokens
-        self._session = _session(bundle.graph(precision), provider, f"{bundle.path} ({precision})")
+        graph = bundle.graph(precision)
+        self._session = _session(graph, provider, f"{bundle.path} ({precision})")
         self._types = {
             node.name: _TYPES.get(node.type, np.int64) for node in self._session.get_inputs()
         }
@@ -38,7 +39,7 @@ class Ort:
                 f"{bundle.path}: the {precision} graph takes {', '.join(self._types)} instead of "
                 f"{', '.join(_INPUTS)}; make the bundle again"
             )
-        self.steady = steady(bundle.graph(precision))
+        self.steady = steady(graph)
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, npt.NDArray[np.float32]]:
         missing = [name for name in outputs if name not in self._outputs]

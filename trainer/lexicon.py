@@ -20,7 +20,7 @@ def translations(
 
     With separate vocabularies (`total` > `src_vocab`) target pieces count on from the source's.
     """
-    offset = total - src_vocab
+    offset = src_vocab if total > src_vocab else 0
     keys: np.ndarray = np.zeros(0, np.int64)
     weights: np.ndarray = np.zeros(0)
     chosen = np.arange(0, len(cache), max(1, len(cache) // SAMPLE))

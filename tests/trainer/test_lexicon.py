@@ -50,10 +50,10 @@ def test_shares_add_up_and_follow_the_links(linked):
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_translations_start_close_and_others_apart(linked, separate):
-    vectors = embeddings(*linked, 40, 40 if separate else 0, 64, seed=1)
-    assert vectors.shape == (80 if separate else 40, 64)
+    vectors = embeddings(*linked, 50, 40 if separate else 0, 64, seed=1)
+    assert vectors.shape == (90 if separate else 50, 64)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
-    offset = 40 if separate else 0
+    offset = 50 if separate else 0
     for w in range(2, 10):
         assert vectors[w] @ vectors[w + 20 + offset] > 0.99
         assert abs(vectors[w] @ vectors[15]) < 0.6

@@ -495,7 +495,7 @@ def check_self_contained(data: bytes, where: str) -> None:
                     raise BundleError(
                         f"{where} keeps weights in another file, which a bundle must not do"
                     )
-                if message == "Node" and field == 4 and value == b"EPContext":
+                if message == "Node" and field == 4 and _is_text(value, b"EPContext"):
                     raise BundleError(f"{where} loads compiled code, which a bundle must not do")
                 if (inner := _SCHEMA[message].get(field)) and isinstance(value, memoryview):
                     waiting.append((inner, value, depth + 1))
@@ -504,6 +504,10 @@ def check_self_contained(data: bytes, where: str) -> None:
             raise BundleError(f"{where} is not a valid ONNX file") from None
     if graphs != 1:
         raise BundleError(f"{where} is not a valid ONNX file")
+
+
+def _is_text(value: memoryview | int, text: bytes) -> bool:
+    return isinstance(value, memoryview) and value.tobytes() == text
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | int]]:

@@ -24,12 +24,12 @@ POOL = 128  # blocks whose pairs are shuffled and sorted by length together
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands in its data: `batch` batches into the pool, which was cut at `step`."""
+    """Where a run stands in its data: `batch` batches into a pool that was cut with `budget`."""
 
     epoch: int = 0
     pool: int = 0
     batch: int = 0
-    step: int = 0  # the optimizer step at which the pool was opened: it decides the batch size
+    budget: int = 0  # pieces per step; 0: the pool is not opened yet
 
 
 @dataclass(frozen=True)
@@ -144,21 +144,21 @@ class Batches:
         while True:
             pool = order(n, self.seed, position.epoch, position.pool)
             if pool is None:
-                position = Position(position.epoch + 1, step=step)
+                position = Position(position.epoch + 1)
                 continue
+            if not position.budget:
+                position = replace(position, budget=self.budget(step))
             lengths = self.cache.src.lengths(pool), self.cache.tgt.lengths(pool)
-            groups = cut(*lengths, self.budget(position.step), self.world)
+            # A last pool smaller than the world cannot be shared out: it is passed over.
+            groups = cut(*lengths, position.budget, self.world) if len(pool) >= self.world else []
             rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
             rng.shuffle(groups)
+            following = Position(position.epoch, position.pool + 1)
             for batch in range(position.batch, len(groups)):
-                # A last pool smaller than the world cannot be shared out: it is passed over.
-                whole = len(groups[batch]) >= self.world
-                step += whole
-                position = replace(position, batch=batch + 1)
-                if batch + 1 == len(groups):
-                    position = Position(position.epoch, position.pool + 1, step=step)
-                if whole:
-                    yield pool[groups[batch]], position
+                step += 1
+                more = batch + 1 < len(groups)
+                yield pool[groups[batch]], replace(position, batch=batch + 1) if more else following
+            position = following
 
     def steps(self, position: Position, step: int) -> Iterator[Step]:
         """This device's share of each step; `step` optimizer steps are done already."""

@@ -104,6 +104,17 @@ def test_a_growing_budget_is_a_function_of_the_position_too(cache):
     assert all(a.after == b.after for a, b in zip(whole[90:], rest, strict=True))
 
 
+@pytest.mark.parametrize("budget", [20, 10_000])
+def test_a_pool_is_finished_as_it_was_cut_when_the_budget_changes(cache, budget):
+    before = list(islice(stream(cache, budget=60).indices(Position(), 0), 40))
+    rest = stream(cache, budget=budget).indices(before[19][1], 20)
+    for (indices, after), (others, other_after) in zip(before[20:], rest, strict=False):
+        if after.pool > before[19][1].pool or after.epoch:
+            return
+        assert indices.tolist() == others.tolist() and after == other_after
+    assert next(rest)
+
+
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("micro", [20, 1000])
 def test_devices_share_each_step_without_duplicates(cache, world, micro):

@@ -1,11 +1,22 @@
-# `make test` and `make lint` create the virtual environment first if there is none.
+# Every target creates the virtual environment it needs first, if there is none.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := engine trainer export tests benchmarks
 
-.PHONY: test lint format clean
+DEMO := .venv-demo
+
+.PHONY: demo test lint format clean
+
+# The engine alone, without torch, as a user installs it.
+demo: $(DEMO)/.ready
+	$(DEMO)/bin/mx-align tests/data/sample.en tests/data/sample.fr
+
+$(DEMO)/.ready: pyproject.toml constraints.txt $(shell find engine -name '*.py' -o -path '*models*')
+	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/pip install -q -c constraints.txt .
+	touch $@
 
 test: $(READY)
 	$(BIN)/pytest
@@ -31,4 +42,4 @@ $(READY): pyproject.toml constraints.txt
 	for part in engine trainer export; do ln -sfn ../../$$part $@/$$part; done
 
 clean:
-	rm -rf $(VENV) .typing build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) .typing build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -175,5 +175,10 @@ def load_model(run: Path) -> tuple[MaskAlign, RunConfig]:
         raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
     config = from_json(run / "config.json")
     model = MaskAlign(config.model)
-    assign(model, load_file(run / MODEL))
+    try:
+        assign(model, load_file(run / MODEL))
+    except (OSError, SafetensorError) as error:
+        raise MxError(
+            f"{run / MODEL} is damaged ({reason(error)}); resume the run to write it anew"
+        ) from error
     return model.eval(), config

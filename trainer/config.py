@@ -6,6 +6,7 @@ Knows no torch and no files but `config.json`; the flags of `mx-train` are made 
 import dataclasses
 import json
 import logging
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -170,6 +171,16 @@ def resolve(preset: str, *overrides: dict[str, Any]) -> RunConfig:
     return check(RunConfig(model, train))
 
 
+_AT_LEAST_1 = (
+    "steps", "batch_tokens", "micro_tokens", "eval_every", "save_every", "log_every", "keep",
+    "average", "max_ratio",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "seed", "patience", "warmup", "alpha", "beta", "entropy_lambda", "seed_weight", "seed_until",
+    "batch_tokens_start", "batch_growth_until", "weight_decay", "clip",
+)  # fmt: skip
+
+
 def check(config: RunConfig) -> RunConfig:
     """The same config, or an error that names every impossible value at once."""
     model, train = config.model, config.train
@@ -191,15 +202,15 @@ def check(config: RunConfig) -> RunConfig:
     for name in ("encoder_layers", "decoder_layers", "heads", "width", "ff"):
         if getattr(model, name) < 1:
             problems.append(f"{name} must be at least 1")
-    for name in ("steps", "batch_tokens", "micro_tokens", "eval_every", "save_every", "log_every"):
-        if getattr(train, name) < 1:
+    for name in _AT_LEAST_1:
+        if not getattr(train, name) >= 1:  # so that NaN is refused as well
             problems.append(f"{name} must be at least 1")
-    for name in ("keep", "average"):
-        if getattr(train, name) < 1:
-            problems.append(f"{name} must be at least 1")
-    for name in ("seed", "patience", "warmup"):
-        if getattr(train, name) < 0:
-            problems.append(f"{name} must not be negative")
+    for name in ("lr", "matrix_lr"):
+        if not 0 < getattr(train, name) < math.inf:
+            problems.append(f"{name} must be positive")
+    for name in _NOT_NEGATIVE:
+        if not 0 <= getattr(train, name) < math.inf:
+            problems.append(f"{name} must not be negative or infinite")
     if train.max_length < 2:
         problems.append("max_length must be at least 2")
     for name in ("label_smoothing", "ema"):

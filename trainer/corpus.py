@@ -93,10 +93,10 @@ def once(path: str) -> bool:
 
 
 def spool(given: Texts, run: Path) -> None:
-    """Copy what can be read only once into the run folder, unless it is there already."""
+    """Copy what can be read only once into the run folder."""
     for name in FILES:
         path, copy = getattr(given, name), run / "text" / name
-        if path is None or not once(path) or copy.exists():
+        if path is None or not once(path):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(copy) as file:
@@ -159,7 +159,7 @@ def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     make_vocab(texts, config, run, report)
     key = cache_key(texts, config, run)
     folder = run / "cache"
-    if TokenCache.open(folder / "train", key) is None:
+    if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenise(texts, config, run, key, report)
     if config.train.warm_start == "seed" and read_key(folder / "seeds") != seed_key(key):
         seed_links(texts, config, run, key, report)
@@ -233,6 +233,7 @@ def seed_links(
     assert train is not None
     folder = run / "cache" / "seeds"
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "key.json").unlink(missing_ok=True)  # it says that the others are whole
     with (
         atomic_write(folder / "links.bin") as links,
         atomic_write(folder / "offsets.bin") as offsets,
@@ -243,7 +244,7 @@ def seed_links(
             links.write(np.array([(i, j) for i, j, _ in found], "<u2").tobytes())
             end += len(found)
             offsets.write(end.to_bytes(8, "little"))
-    with atomic_write(folder / "key.json") as file:  # last: it says that the others are whole
+    with atomic_write(folder / "key.json") as file:
         file.write(json.dumps(seed_key(key)).encode())
 
 
@@ -288,12 +289,18 @@ def read_gold(texts: Texts) -> GoldPairs | None:
     if not (texts.gold and texts.gold_src and texts.gold_tgt):
         return None
     pairs = [(split(s), split(t)) for s, t in read_pairs(texts.gold_src, texts.gold_tgt)]
-    links = read_links(texts.gold).fit(len(pairs), texts.gold_src)
-    for number, ((src, tgt), gold) in enumerate(zip(pairs, links.sentences, strict=True), 1):
+    gold = gold_links(texts.gold, [(len(s), len(t)) for s, t in pairs], texts.gold_src)
+    return GoldPairs([s for s, _ in pairs], [t for _, t in pairs], gold)
+
+
+def gold_links(path: str, sizes: list[tuple[int, int]], src: str) -> list[Gold]:
+    """The gold links of pairs with so many words, of which `src` is the source side."""
+    sentences = read_links(path).fit(len(sizes), src).sentences
+    for number, ((n_src, n_tgt), gold) in enumerate(zip(sizes, sentences, strict=True), 1):
         for i, j in gold.possible:
-            if i >= len(src) or j >= len(tgt):
+            if i >= n_src or j >= n_tgt:
                 raise InputError(
-                    f"{texts.gold} sentence {number}: link {i}-{j} is outside its sentences of "
-                    f"{len(src)} and {len(tgt)} words; words count from 0, source first"
+                    f"{path} sentence {number}: link {i}-{j} is outside its sentences of "
+                    f"{n_src} and {n_tgt} words; words count from 0, source first"
                 )
-    return GoldPairs([s for s, _ in pairs], [t for _, t in pairs], links.sentences)
+    return sentences

@@ -93,8 +93,9 @@ def settle(command: Command, report: Report) -> None:
     asked, texts = wanted(command)
     if asked.train.select == "aer" and not texts.gold:
         raise MxError("to select by AER a gold set is needed: --gold, --gold-src and --gold-tgt")
+    if not begun(run):
+        remember(run, texts, {})  # first of all: from here on the folder is known as a run's
     if command.texts is not None and not trained:
-        shutil.rmtree(run / "text", ignore_errors=True)
         spool(command.texts, run)
     sizes = {file: size for file, size, _ in texts.fingerprint()["files"]}
     changes = differences(run, asked, texts, sizes)
@@ -107,11 +108,25 @@ def settle(command: Command, report: Report) -> None:
         if trained:
             report(f"{name} is {new} from now on; it was {old}")
     sweep(run)
-    record = {"version": __version__, "texts": asdict(texts), "sizes": sizes}
-    write(run / "command.json", json.dumps(record, indent=2) + "\n")
+    remember(run, texts, sizes)
     write(run / "config.json", to_json(asked))
     prepare(texts, asked, run, report)
     write(run / "config.json", to_json(with_sizes(asked, run)))
+
+
+def begun(run: Path) -> bool:
+    """Whether a run was begun in the folder; other programs have a `config.json` too."""
+    parts = {"command.json": {"version", "texts", "sizes"}, "config.json": {"model", "train"}}
+    for name, keys in parts.items():
+        with contextlib.suppress(MxError):
+            if set(read_object(run / name)) == keys:
+                return True
+    return False
+
+
+def remember(run: Path, texts: Texts, sizes: dict[str, int]) -> None:
+    record = {"version": __version__, "texts": asdict(texts), "sizes": sizes}
+    write(run / "command.json", json.dumps(record, indent=2) + "\n")
 
 
 def opened(run: Path) -> tuple[RunConfig, Texts]:
@@ -122,13 +137,12 @@ def opened(run: Path) -> tuple[RunConfig, Texts]:
 def wanted(command: Command) -> tuple[RunConfig, Texts]:
     """The settings and texts that the command means."""
     run = command.run
-    begun = (run / "config.json").exists()
     if command.texts is not None:
-        foreign = not begun and any(path.name != ".lock" for path in run.iterdir())
+        foreign = not begun(run) and any(path.name != ".lock" for path in run.iterdir())
         if foreign and not command.restart:  # which has looked at the folder already
             raise MxError(f"{run} has files but is no run folder; choose another one")
         return resolve(command.preset, *command.overrides), settled(command.texts, run)
-    if not begun or not (run / "command.json").exists():
+    if not all((run / name).exists() for name in ("config.json", "command.json")):
         raise MxError(
             f"{run} is no run folder to resume; start it with `mx-train SRC TGT -o {run}`"
         )
@@ -171,7 +185,7 @@ def refuse(run: Path, changes: dict[str, tuple[Any, Any]]) -> None:
 
 def clear(run: Path) -> None:
     """Delete the run, and nothing else that may be in its folder."""
-    if not any((run / name).exists() for name in ("command.json", "config.json")):
+    if not begun(run):
         if any(path.name != ".lock" for path in run.iterdir()):
             raise MxError(f"--restart: {run} does not look like a run folder; delete it yourself")
         return
@@ -186,7 +200,7 @@ def clear(run: Path) -> None:
 def sweep(run: Path) -> None:
     """Delete what killed processes left half written."""
     for folder in (run, run / "cache", run / "checkpoints", run / "text"):
-        for path in folder.glob(".*.tmp") if folder.exists() else ():
+        for path in (*folder.glob(".*.tmp"), *folder.glob(".*.old")):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from mx.engine.errors import MxError
 from mx.trainer import checkpoint
-from mx.trainer.config import ModelConfig
+from mx.trainer.config import ModelConfig, RunConfig, to_json
 from mx.trainer.model import MaskAlign
 
 
@@ -128,4 +128,8 @@ def test_damaged_and_foreign_weights_are_named(tmp_path):
     with pytest.raises(MxError, match=r"src_embedding.weight is \[5, 8\], not \[12, 8\]"):
         checkpoint.assign(model, weights)
     with pytest.raises(MxError, match="is it a run folder"):
+        checkpoint.load_model(tmp_path)
+    (tmp_path / "config.json").write_text(to_json(RunConfig(model.config)))
+    (tmp_path / "model.safetensors").write_bytes(whole[:-9])
+    with pytest.raises(MxError, match=r"model.safetensors is damaged"):
         checkpoint.load_model(tmp_path)

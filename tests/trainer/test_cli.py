@@ -143,10 +143,15 @@ def test_a_run_that_never_trained_may_be_corrected(invoke, corpus, tmp_path):
 
 @pytest.mark.parametrize("flag", [[], ["--restart"]])
 def test_foreign_folders_are_left_alone(invoke, tmp_path, flag):
-    (tmp_path / "thesis.tex").write_text("...")
+    """Also if they have files that a run has: other programs write a config.json, too."""
+    files = {"thesis.tex": "...", "config.json": "{}", "model.safetensors": "", "text/src": "a b"}
+    (tmp_path / "text").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
     result = invoke(tmp_path, *flag)
     assert result.exit_code == 2 and "run folder" in only_line(result)
-    assert (tmp_path / "thesis.tex").exists() and not (tmp_path / "config.json").exists()
+    assert {name: (tmp_path / name).read_text() for name in files} == files
+    assert not (tmp_path / "command.json").exists()
 
 
 def test_a_file_is_no_run_folder(invoke, tmp_path):
@@ -182,6 +187,22 @@ def test_standard_input(corpus, tmp_path, train_arguments):
     for _ in range(2):
         assert CliRunner().invoke(main, arguments, input=text).exit_code == 0
     assert (tmp_path / "text" / "src").read_bytes() == text
+
+
+def test_standard_input_may_be_corrected(corpus, tmp_path, train_arguments):
+    arguments = ["-", str(corpus[1]), "-o", str(tmp_path), "--quiet", *train_arguments(steps=2)]
+    result = CliRunner().invoke(main, arguments, input=b"a b\n\xff\n")
+    assert result.exit_code == 2 and "not valid UTF-8" in only_line(result)
+    assert CliRunner().invoke(main, arguments, input=corpus[0].read_bytes()).exit_code == 0
+
+
+def test_what_a_killed_process_left_is_swept_up(tmp_path):
+    from mx.trainer.run import sweep
+
+    for name in (".train.1.tmp", ".train.1.old", "train"):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+    sweep(tmp_path)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["train"]
 
 
 # ---- stopping and going on ----

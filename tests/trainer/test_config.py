@@ -54,6 +54,9 @@ def test_later_wins():
         ({"keep": 0}, "keep must be at least 1"),
         ({"seed": -1}, "seed must not be negative"),
         ({"max_length": 1}, "max_length"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"lr": float("nan"), "clip": -1}, "lr must be positive; clip must not be negative"),
+        ({"alpha": float("inf")}, "alpha must not be negative or infinite"),
     ],
 )
 def test_impossible_settings_are_named(settings, message):

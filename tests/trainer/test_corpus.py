@@ -1,6 +1,7 @@
 """From text files to caches: nothing is misaligned, nothing is done twice, errors say where."""
 
 import os
+import shutil
 import threading
 
 import numpy as np
@@ -75,6 +76,10 @@ def test_what_is_there_is_not_made_again(odd_texts, tmp_path, small_config):
     notes: list[str] = []
     prepare(texts, config, tmp_path, notes.append)
     assert notes == []
+    shutil.rmtree(tmp_path / "cache" / "valid")  # as if killed before it was written
+    prepare(texts, config, tmp_path, notes.append)
+    assert (tmp_path / "cache" / "valid" / "meta.json").exists()
+    notes.clear()
     os.utime(texts.src, ns=(1, 1))  # the text may have changed
     prepare(texts, config, tmp_path, notes.append)
     assert any("tokenising" in note for note in notes)
@@ -125,8 +130,9 @@ def test_at_lines():
 )
 def test_texts_that_cannot_be_learned_from(tmp_path, small_config, src, tgt, message):
     texts = Texts(write(tmp_path, "s", src), write(tmp_path, "t", tgt))
-    with pytest.raises(MxError, match=message):
-        prepare(texts, small_config(), tmp_path, lambda note: None)
+    for _ in range(2):  # what the first try left behind does not hide the mistake
+        with pytest.raises(MxError, match=message):
+            prepare(texts, small_config(), tmp_path, lambda note: None)
 
 
 def test_wrong_encoding_and_missing_files(tmp_path, small_config):
@@ -164,7 +170,6 @@ def test_pipes_are_copied_and_paths_made_absolute(tmp_path, monkeypatch):
     spool(given, run)
     thread.join()
     assert (run / "text" / "src").read_text() == "a b\nc\n"
-    spool(given, run)  # is there: the pipe is not opened again
 
 
 def test_standard_input_is_read_once(tmp_path):

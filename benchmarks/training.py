@@ -133,7 +133,7 @@ def make(config: RunConfig, plain: bool) -> Callable[[Batch, loss.Totals], float
         set_rate(optimizer, 1e-4)
         optimizer.step()
         optimizer.zero_grad()
-        return float(value)
+        return value.item()
 
     return step
 

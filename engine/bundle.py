@@ -515,6 +515,8 @@ def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     place, end = 0, len(view)
     while place < end:
         key, place = _varint(view, place)
+        if key >> 32:  # readers that keep 32 bits would see another field than we do
+            raise ValueError("tag too large")
         field, kind = key >> 3, key & 7
         if kind == 0:
             value, place = _varint(view, place)

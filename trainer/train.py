@@ -346,10 +346,13 @@ def finish(trainer: Trainer, monitor: Monitor) -> None:
     """Average the best checkpoints if asked to, and say where the model is."""
     settings, progress, run = trainer.config.train, trainer.progress, trainer.run
     best = progress.best(settings.average, settings.select)
-    if settings.average > 1:
-        best = [step for step in best if checkpoint.place(run, step).exists()]
-        checkpoint.publish(run, checkpoint.mean([checkpoint.place(run, step) for step in best]))
-    monitor.note(f"finished; the weights of step {', '.join(map(str, best))} are in {run}")
+    # A changed --select or --average may want checkpoints that were not kept.
+    kept = [step for step in best if checkpoint.place(run, step).exists()]
+    if kept:
+        checkpoint.publish(run, checkpoint.mean([checkpoint.place(run, step) for step in kept]))
+        monitor.note(f"finished; the weights of step {', '.join(map(str, kept))} are in {run}")
+    else:
+        monitor.note(f"finished; the best weights so far are in {run}")
 
 
 @contextlib.contextmanager

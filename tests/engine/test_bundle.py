@@ -407,3 +407,13 @@ def test_a_manifest_that_could_not_be_read_is_not_written(
 def test_fixed_width_fields_are_skipped() -> None:
     fixed = bytes([15 << 3 | 5]) + struct.pack("<f", 1.0) + bytes([14 << 3 | 1]) + bytes(8)
     check_self_contained(ONNX + fixed, "m")
+
+
+@pytest.mark.parametrize("message", ["Tensor", "Model"])
+def test_a_tag_of_more_than_32_bits_hides_no_field(message: str) -> None:
+    """Field 13 written with a 33rd bit: readers that keep 32 bits see it, so we must."""
+    hidden = bytes([0xEA, 0x80, 0x80, 0x80, 0x10, 0])
+    tensor = bytes([5 << 3 | 2, len(hidden)]) + hidden
+    graph = bytes([7 << 3 | 2, len(tensor)]) + tensor
+    with pytest.raises(BundleError, match="not a valid ONNX file"):
+        check_self_contained(graph if message == "Tensor" else ONNX + hidden, "m")

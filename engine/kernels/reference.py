@@ -1,13 +1,81 @@
 """What the kernels compute, in NumPy: the yardstick for each of them, and the CPU's own path.
-Knows arrays only."""
+Knows arrays only.
+
+Shapes: B pairs, S source and T target pieces, L either, D width, H heads, K = D / H. Queries come
+scaled by 1/√K."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.integer]
+
+
+# ---- attention ----
+
+
+def static_attention(q: Floats, k: Floats, v: Floats, lengths: Ints, heads: int) -> Floats:
+    """Attention whose row i never sees key i, (B, L, D).
+
+    Only the first `lengths` (B,) keys of a pair are seen. Rows that have no key to look at are
+    zero: those beyond the length, and the only one of a sentence of one piece. q may have B = 1.
+    """
+    place = np.arange(k.shape[1])
+    inside = place < np.asarray(lengths)[:, None]  # (B, L)
+    seen = inside[:, None, :] & inside[:, :, None] & (place[:, None] != place)  # (B, L, L)
+    scores = np.einsum("bihk,bjhk->bhij", _split(q, heads), _split(k, heads), optimize=True)
+    scores = np.where(seen[:, None], scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= np.where(total > 0, total, 1)
+    mixed = np.einsum("bhij,bjhk->bihk", weights, _split(v, heads), optimize=True)
+    return np.asarray(mixed.reshape(k.shape), np.float32)
+
+
+def leaky_attention(
+    q: Floats, k: Floats, null_key: Floats, mask: Floats, heads: int
+) -> tuple[Floats, Floats]:
+    """Head-mean softmax weights (B, T, S) over the keys and a NULL key, and NULL's own (B, T).
+
+    `mask` (B, S) is added to the scores of the keys: 0, or -inf for a key that is not there.
+    """
+    queries, keys = _split(q, heads), _split(k, heads)
+    scores = np.einsum("bihk,bjhk->bhij", queries, keys, optimize=True)
+    scores = scores + np.asarray(mask, np.float32)[:, None, None, :]
+    null = np.asarray(null_key, np.float32).reshape(heads, -1)
+    null_scores = np.einsum("bihk,hk->bhi", queries, null, optimize=True)[..., None]
+    top = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), null_scores)
+    weights, null_weights = np.exp(scores - top), np.exp(null_scores - top)
+    total = weights.sum(axis=-1, keepdims=True) + null_weights
+    mean, null_mean = (weights / total).mean(axis=1), (null_weights / total).mean(axis=1)
+    return np.asarray(mean, np.float32), np.asarray(null_mean[..., 0], np.float32)
+
+
+def _split(x: Floats, heads: int) -> Floats:
+    batch, length, width = x.shape
+    return np.asarray(x, np.float32).reshape(batch, length, heads, width // heads)
+
+
+# ---- links ----
+
+
+@dataclass(frozen=True)
+class PackedLinks:
+    """Word links of a batch; those of pair b stand one after the other at starts[b], counts[b]
+    many, sorted. A word is named by its first piece. `sentence` is the mean over all words of the
+    score of their best link, 0 for words without one."""
+
+    counts: npt.NDArray[np.int32]  # (B,)
+    starts: npt.NDArray[np.int32]  # (B,)
+    src: npt.NDArray[np.int32]
+    tgt: npt.NDArray[np.int32]
+    scores: Floats
+    sentence: Floats  # (B,)
 
 
 def symmetrize(fwd: Floats, bwd: Floats) -> Floats:
@@ -30,3 +98,46 @@ def pool_words(scores: Floats, src_words: Ints, tgt_words: Ints) -> Floats:
     tgt_starts = np.searchsorted(tgt_words, np.arange(n_tgt))
     rows = np.maximum.reduceat(scores, src_starts, axis=0)
     return np.asarray(np.maximum.reduceat(rows, tgt_starts, axis=1), scores.dtype)
+
+
+def symmetrize_links(
+    fwd: Floats, bwd: Floats, src_words: Ints, tgt_words: Ints, threshold: float
+) -> PackedLinks:
+    """Both directions' weights (B, S, T) to word links that reach the threshold.
+
+    `src_words` (B, S) and `tgt_words` (B, T) say which word a piece belongs to, rising; pieces
+    that do not count, such as padding, have -1, and stand before or behind all others.
+    """
+    found = [
+        _pair_links(symmetrize(f, b), s, t, threshold)
+        for f, b, s, t in zip(fwd, bwd, src_words, tgt_words, strict=True)
+    ]
+    counts = np.array([len(src) for src, *_ in found], np.int32)
+    starts = (np.cumsum(counts) - counts).astype(np.int32)
+    columns = [np.concatenate([row[i] for row in found] or [np.zeros(0)]) for i in range(3)]
+    return PackedLinks(
+        counts,
+        starts,
+        columns[0].astype(np.int32),
+        columns[1].astype(np.int32),
+        columns[2].astype(np.float32),
+        np.array([row[3] for row in found], np.float32),
+    )
+
+
+def _pair_links(
+    scores: Floats, src_words: Ints, tgt_words: Ints, threshold: float
+) -> tuple[Ints, Ints, Floats, float]:
+    rows, columns = np.flatnonzero(src_words >= 0), np.flatnonzero(tgt_words >= 0)
+    if not len(rows) or not len(columns):
+        return np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32), 0.0
+    heads = [side[np.append(True, words[side][1:] != words[side][:-1])]
+             for side, words in ((rows, src_words), (columns, tgt_words))]  # fmt: skip
+    # The last words must not run into what stands behind them.
+    inside = scores[: rows[-1] + 1, : columns[-1] + 1]
+    cells = np.maximum.reduceat(inside, heads[0], axis=0)
+    cells = np.maximum.reduceat(cells, heads[1], axis=1)
+    linked = np.where(cells >= scores.dtype.type(threshold), cells, 0)
+    best = linked.max(axis=1).sum() + linked.max(axis=0).sum()
+    src, tgt = np.nonzero(linked)
+    return heads[0][src], heads[1][tgt], linked[src, tgt], float(best / sum(cells.shape))

@@ -1,0 +1,83 @@
+"""The GPU kernels: what the compiler made of them, anywhere; speed against the twins, on a GPU.
+
+    python benchmarks/kernels.py --heads 4 --head-width 64 [--architectures sm_80,sm_90]
+
+Without a GPU it prints registers, shared memory and the warps that fit on a multiprocessor; what a
+GPU would make of that is not guessed. With one, `mx-doctor`'s checks are run and timed too."""
+
+import click
+
+# Registers, shared memory (bytes) and warps of a multiprocessor, from the CUDA programming guide.
+LIMITS = {
+    "sm_75": (65536, 64 << 10, 32),
+    "sm_80": (65536, 164 << 10, 64),
+    "sm_86": (65536, 100 << 10, 48),
+    "sm_89": (65536, 100 << 10, 48),
+    "sm_90": (65536, 228 << 10, 64),
+    "sm_100": (65536, 228 << 10, 64),
+    "sm_120": (65536, 100 << 10, 48),
+}
+
+
+def occupancy(architecture: str, registers: int, shared: int, threads: int) -> float:
+    """The share of a multiprocessor's warps that can be there at once."""
+    all_registers, all_shared, most = LIMITS[architecture]
+    warps = threads // 32
+    per_block = -(-registers * 32 // 256) * 256 * warps
+    blocks = min(all_registers // per_block, all_shared // (shared + 1024), most // warps)
+    return blocks * warps / most
+
+
+@click.command()
+@click.option("--heads", default=4, help="Of the model [default: 4].")
+@click.option("--head-width", default=64, help="Of the model [default: 64].")
+@click.option("--architectures", default="", help="Like sm_80,sm_90 [default: all].")
+def main(heads: int, head_width: int, architectures: str) -> None:
+    """Compile the kernels of a model of this shape and print what came out."""
+    from mx.engine.errors import BackendError
+    from mx.export.kernels import ARCHITECTURES, archive, check_architectures, compile_variant
+    from mx.export.kernels import variants as needed
+
+    chosen = architectures.split(",") if architectures else list(ARCHITECTURES)
+    print("| GPU | kernel | registers | spilled | shared | threads | occupancy | cubin |")
+    print("|---|---|---|---|---|---|---|---|")
+    archives = {}
+    for name in check_architectures(chosen):
+        made = [compile_variant(variant, name) for variant in needed(heads, head_width, name)]
+        archives[name] = archive(made)
+        for one in made:
+            entry = one.entry
+            share = occupancy(name, one.registers, entry.shared, entry.threads)
+            print(
+                f"| {name} | {entry.name} | {one.registers} | {one.spilled} | {entry.shared} | "
+                f"{entry.threads} | {share:.0%} | {len(one.cubin) / 1024:.0f} KB |"
+            )
+    try:
+        measure(archives)
+    except BackendError as error:
+        print(f"\nno speeds: {error}")
+
+
+def measure(archives: dict[str, bytes]) -> None:
+    """Time every kernel on every GPU, against its twin."""
+    from mx.engine.backends.gpu import GpuOptions, open_devices
+    from mx.engine.doctor import run_checks
+    from mx.engine.kernels.launch import Archive, fitting
+
+    for device in open_devices(GpuOptions()):
+        name = fitting(device.capability, list(archives))
+        if name is None:
+            continue
+        print(
+            f"\n| {device.name} | shape | difference | microseconds | G/s |\n|---|---|---|---|---|"
+        )
+        for check in run_checks(device, Archive(archives[name], name)):
+            rate = check.work / check.seconds / 1e9
+            print(
+                f"| {check.kernel} | {check.shape} | {check.difference:.1e} | "
+                f"{1e6 * check.seconds:.0f} | {rate:,.1f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

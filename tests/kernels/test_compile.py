@@ -1,0 +1,63 @@
+"""Every kernel compiles for every architecture without a GPU, in few registers and no spills."""
+
+import re
+
+import pytest
+
+from mx.engine.errors import MxError
+from mx.export import kernels
+from mx.export.kernels import ARCHITECTURES, compile_variant, variants
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+# Above 128 registers a thread, fewer than 4 blocks of 4 warps fit on a multiprocessor.
+MOST_REGISTERS = {"symmetrize": 128, "static_attention": 168, "leaky_attention": 168}
+
+
+def check(made: kernels.Compiled, architecture: str) -> None:
+    entry = made.entry
+    assert made.spilled == 0
+    assert made.registers <= MOST_REGISTERS[entry.kernel], made.registers
+    assert entry.shared <= 48 << 10  # more would need leave on every GPU
+    assert made.cubin[:4] == b"\x7fELF"
+    assert re.search(rf"^\.target {architecture}a?$", made.ptx, re.MULTILINE)
+    parameters = made.ptx.partition(f".entry {entry.entry}(")[2].partition("\n)")[0]
+    kinds = re.findall(r"\.param \.(\w+)", parameters)
+    wanted = {"i32": "u32", "fp32": "f32"}
+    assert kinds == [wanted.get(kind, "u64") for kind in entry.arguments]
+    assert ".loc" not in made.ptx and ".file" not in made.ptx  # no folder names
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_for_every_architecture(architecture: str) -> None:
+    for variant in variants(4, 64, architecture):
+        check(compile_variant(variant, architecture), architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("head_width", [32, 48, 96, 128])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_width_and_type(architecture: str, head_width: int, dtype: str) -> None:
+    if architecture == "sm_75" and dtype == "bf16":
+        pytest.skip("GPUs of that age have no bfloat16")
+    for variant in variants(8, head_width, architecture, [dtype])[1:]:
+        check(compile_variant(variant, architecture), architecture)
+
+
+def test_what_a_model_needs() -> None:
+    names = [variant.name for variant in variants(4, 64, "sm_80")]
+    assert names == ["symmetrize.fp32", "static_attention.fp16.64", "leaky_attention.fp16.64"]
+    assert [v.name for v in variants(2, 8, "sm_80")] == ["symmetrize.fp32"]  # heads too narrow
+
+
+def test_used_scratch_is_refused() -> None:
+    ptx = ".visible .entry k(\n\t.param .u64 a,\n\t.param .u64 b,\n\t.param .u64 c\n)\n{ %s }"
+    assert kernels.without_scratch(ptx % "[a]", "k").count(".param") == 1
+    with pytest.raises(MxError, match="uses scratch memory"):
+        kernels.without_scratch(ptx % "ld [c]", "k")
+
+
+def test_unknown_architecture() -> None:
+    with pytest.raises(MxError, match="no kernels for 'sm_60'"):
+        kernels.check_architectures(["sm_80", "sm_60"])

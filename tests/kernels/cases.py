@@ -5,6 +5,10 @@ from itertools import product
 
 import numpy as np
 
+# Largest difference from the twin, which computes in float32 from the same rounded inputs. What a
+# 16-bit type rounds is the weights before the values and the result.
+TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
+
 # (lengths of the pairs, padded length): single pieces, empty ones, ragged, on and off a tile of 16.
 LENGTHS = {
     "one piece": ([1], 1),

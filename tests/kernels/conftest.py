@@ -1,4 +1,4 @@
-"""What the kernel tests share: the interpreter's process, tolerances, and a useful comparison."""
+"""What the kernel tests share: the interpreter's process and a useful comparison."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -6,10 +6,6 @@ from concurrent.futures import ProcessPoolExecutor
 import interpreted
 import numpy as np
 import pytest
-
-# Largest difference from the twin, which computes in float32 from the same rounded inputs. What a
-# 16-bit type rounds is the weights before the values and the result.
-TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
 
 
 @pytest.fixture(scope="session")

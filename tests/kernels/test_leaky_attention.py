@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import SIDES, leaky_inputs
-from conftest import TOLERANCE
+from cases import SIDES, TOLERANCE, leaky_inputs
 from interpreted import rounded, run_leaky
 
 from mx.engine.kernels.reference import leaky_attention

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import LENGTHS, attention_inputs
-from conftest import TOLERANCE
+from cases import LENGTHS, TOLERANCE, attention_inputs
 from interpreted import rounded, run_static
 
 from mx.engine.kernels.reference import static_attention

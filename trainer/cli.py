@@ -75,7 +75,7 @@ class TrainCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.titles = {
-            **dict.fromkeys(("output", "resume", "restart", "preset", "config"), "Run"),
+            **dict.fromkeys(("output", "resume", "plot", "restart", "preset", "config"), "Run"),
             **dict.fromkeys(_TEXTS, "Files"),
             **dict.fromkeys(("device", "gpus", "threads"), "Machine"),
         }
@@ -108,6 +108,7 @@ class TrainCommand(click.Command):
 @click.argument("tgt", required=False)
 @click.option("-o", "--output", metavar="RUN", help="Run folder; an unfinished run in it goes on.")
 @click.option("--resume", metavar="RUN", help="Go on with a run, without naming its files again.")
+@click.option("--plot", metavar="RUN", help="Draw how a run went, in RUN/plot.html; no training.")
 @click.option("--restart", is_flag=True, help="Delete the run in the folder and begin anew.")
 @click.option(
     "--preset",
@@ -181,6 +182,11 @@ def main(ctx: click.Context, debug: bool, **flags: Any) -> None:
 
 def begin(arguments: list[str], flags: dict[str, Any]) -> int:
     """Check the flags, then train here or in several processes; gives the exit code."""
+    if flags["plot"]:
+        from mx.trainer.plot import plot
+
+        click.echo(plot(Path(flags["plot"])))
+        return 0
     check_files(flags)
     overrides = settings(flags)
     missing = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]
@@ -221,7 +227,8 @@ def settings(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     from_file: dict[str, Any] = {}
     if flags["config"]:
         for name, value in read_object(Path(flags["config"])).items():
-            from_file |= value if name in ("model", "train") else {name: value}
+            part = name in ("model", "train") and isinstance(value, dict)  # of a config.json
+            from_file |= value if part else {name: value}
     for name in ("src_vocab", "tgt_vocab"):  # of the other run's vocabulary
         from_file.pop(name, None)
     names = {option.name for _, option in setting_options()}

@@ -56,6 +56,13 @@ class Alignment:
     def __str__(self) -> str:
         return " ".join(f"{i}-{j}" for i, j in self.links)
 
+    def _repr_html_(self) -> str:
+        """Links and their scores, as notebooks show them."""
+        from mx.engine.view.notebook import pair_html
+
+        nulls = self.src_null, self.tgt_null
+        return pair_html(self.src, self.tgt, self.links, self.scores, *nulls)
+
 
 @dataclass(frozen=True)
 class Soft:
@@ -69,6 +76,13 @@ class Soft:
     bwd: Floats
     src_null: Floats
     tgt_null: Floats
+
+    def _repr_html_(self) -> str:
+        """The matrix of scores, as notebooks show it."""
+        from mx.engine.view.notebook import matrix_html
+
+        nulls = self.src_null.tolist(), self.tgt_null.tolist()
+        return matrix_html(self.src, self.tgt, self.scores.tolist(), *nulls)
 
 
 class Aligner:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from mx.engine.corpus import Reader
     from mx.engine.journal import Journal
     from mx.engine.pipeline import Counts, Done, Render
+    from mx.engine.view.digest import Collector
 
 _SECTIONS = {
     "Input": ("separator", "errors", "tokenize", "shard"),
     "Model": ("model", "langs", "backend", "dtype"),
     "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
-               "report", "signature"),
+               "report", "html", "html_sample", "signature"),
     "Speed": ("threads", "batch_tokens", "chunk_pairs"),
 }  # fmt: skip
 _HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
@@ -66,6 +67,8 @@ class Options:
     reverse: bool
     restart: bool
     report: str | None
+    html: str | None
+    html_sample: int
     signature: bool
     quiet: bool
 
@@ -194,6 +197,14 @@ class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     help="Go on with OUT.partial if it is there, or begin anew [default: resume].",
 )
 @click.option("--report", metavar="FILE", help="Write the final numbers as JSON.")
+@click.option("--html", metavar="FILE", help="Write a page that shows links and scores.")
+@click.option(
+    "--html-sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1000,
+    help="Pairs in the page, drawn at random, besides the 20 worst [default: 1000].",
+)
 @click.option("--signature", is_flag=True, help="End with one line on how the links were made.")
 @click.option("--quiet", is_flag=True, help="No notes and no summary on stderr.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -277,6 +288,7 @@ def _align(options: Options) -> None:
     start = time.monotonic()
     reader = _reader(options, aligner)
     renders = _renders(options, aligner)
+    collector = _collector(options)
     if targets:
         from mx.engine.journal import Journal
 
@@ -288,18 +300,25 @@ def _align(options: Options) -> None:
     with opened as journal:
         total, resumed = _resume(journal, reader)
         if journal is None or not journal.complete:
-            for done in _stream(options, aligner, reader, renders):
+            seen: list[Render] = [collector] if collector else []
+            for done in _stream(options, aligner, reader, renders + seen):
+                if collector:
+                    collector.add(done.items.pop()[0])
                 _write(done, journal)
                 total += done.counts
                 _progress(options, total, resumed, start)
         if journal is not None:
             journal.finish()
-    _summary(options, aligner, total, resumed, time.monotonic() - start)
+    _summary(options, aligner, total, resumed, time.monotonic() - start, collector)
+    if options.html and collector:
+        _page(options, aligner, collector)
 
 
 def _targets(options: Options) -> list[Path]:
     """The files to be written, which must be different and none of the input."""
+    beside = [name for name in (options.report, options.html) if name]
     if options.output is None or options.output == "-":
+        _writable(options, beside)
         for flag in ("scores", "write_tokenized"):
             if getattr(options, flag) is not None:
                 raise MxError(f"--{flag.replace('_', '-')} needs -o OUT, to be complete together")
@@ -308,6 +327,11 @@ def _targets(options: Options) -> list[Path]:
     names += [options.scores] if options.scores else []
     if options.write_tokenized:
         names += [f"{options.write_tokenized}.src", f"{options.write_tokenized}.tgt"]
+    _writable(options, names + beside)
+    return [Path(name) for name in names]
+
+
+def _writable(options: Options, names: list[str]) -> None:
     inputs = [name for name in (options.src, options.tgt) if name not in (None, "-")]
     real = [os.path.realpath(name) for name in names]
     for name, path in zip(names, real, strict=True):
@@ -321,7 +345,6 @@ def _targets(options: Options) -> list[Path]:
             raise MxError(f"{name} is no regular file; write to stdout and redirect it there")
         if not os.path.isdir(os.path.dirname(path)):
             raise MxError(f"cannot write {name}: its folder does not exist; create it first")
-    return [Path(name) for name in names]
 
 
 def _load(options: Options) -> Aligner:
@@ -375,6 +398,15 @@ def _renders(options: Options, aligner: Aligner) -> list[Render]:
         renders.append(lambda pairs, links: list(map(" ".join, pairs.src)))
         renders.append(lambda pairs, links: list(map(" ".join, pairs.tgt)))
     return renders
+
+
+def _collector(options: Options) -> Collector | None:
+    """What looks at the links of the whole corpus, if anybody wants to know."""
+    if not (options.report or options.html):
+        return None
+    from mx.engine.view.digest import Collector
+
+    return Collector(options.html_sample if options.html else 0)
 
 
 def _settings(options: Options, aligner: Aligner, reader: Reader) -> dict[str, Any]:
@@ -443,7 +475,12 @@ def _progress(options: Options, total: Counts, resumed: int, start: float) -> No
 
 
 def _summary(
-    options: Options, aligner: Aligner, total: Counts, resumed: int, seconds: float
+    options: Options,
+    aligner: Aligner,
+    total: Counts,
+    resumed: int,
+    seconds: float,
+    collector: Collector | None,
 ) -> None:
     rate = (total.pairs - resumed) / max(seconds, 1e-9)
     per_word = 2 * total.links / total.words if total.words else 0.0
@@ -458,8 +495,8 @@ def _summary(
         )
     if options.signature:
         _say(aligner.signature())
-    if options.report:
-        _report(options, aligner, total, resumed, seconds, rate, per_word)
+    if options.report and collector:
+        _report(options, aligner, total, resumed, seconds, rate, per_word, collector)
 
 
 def _report(
@@ -470,6 +507,7 @@ def _report(
     seconds: float,
     rate: float,
     per_word: float,
+    collector: Collector,
 ) -> None:
     from mx.engine.files import atomic_write
 
@@ -484,9 +522,21 @@ def _report(
         "model": aligner.bundle.digest,
         "threads": aligner.backend.workers,
         "shard": "{}/{}".format(*options.shard),
+        "corpus": collector.report(),  # of the pairs this run aligned, not of an earlier one
     }
     with atomic_write(str(options.report)) as file:
         file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _page(options: Options, aligner: Aligner, collector: Collector) -> None:
+    from mx.engine.files import atomic_write
+    from mx.engine.view.model import model_page
+    from mx.engine.view.page import build
+
+    names = [os.path.basename(name) for name in (options.src, options.tgt) if name]
+    text = build(model_page(aligner, collector, " · ".join([*names, aligner.bundle.name])))
+    with atomic_write(str(options.html)) as file:
+        file.write(text.encode())
 
 
 if __name__ == "__main__":

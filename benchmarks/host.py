@@ -31,7 +31,7 @@ from mx.engine.text import Tokenizer
 class Canned:
     """A backend that takes no time: one link per source piece, well inside every sentence."""
 
-    name, precision, steady = "canned", "fp32", True
+    name, precision, steady, grain, finds_links = "canned", "fp32", True, 1, False
 
     def __init__(self, workers: int, batch_tokens: int) -> None:
         self.workers, self.batch_tokens = workers, batch_tokens

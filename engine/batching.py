@@ -51,6 +51,18 @@ class Batch:
     tgt_lengths: IntArray
 
 
+@dataclass(frozen=True)
+class WordIds:
+    """The word of each piece of a batch; -1 for padding and for what another window owns."""
+
+    src: npt.NDArray[np.int32]  # (B, S)
+    tgt: npt.NDArray[np.int32]  # (B, T)
+    spans: npt.NDArray[np.int32]  # (B, 2) pieces of the longest word of each side
+
+    def rows(self, part: slice) -> WordIds:
+        return WordIds(self.src[part], self.tgt[part], self.spans[part])
+
+
 # ---- windows ----
 
 
@@ -117,10 +129,13 @@ def padded(lengths: IntArray) -> IntArray:
     return -(-lengths // step) * step
 
 
-def batches(units: Units, tokens: int) -> Iterator[tuple[IntArray, int, int]]:
+def batches(units: Units, tokens: int, grain: int = 1) -> Iterator[tuple[IntArray, int, int]]:
     """Places of units of one padded size (S, T), which has at most `tokens` places on its longer
-    side, or one unit; the largest sizes first."""
-    src, tgt = padded(units.src_length), padded(units.tgt_length)
+    side, or one unit; the largest sizes first. Sizes are multiples of `grain`: the coarser it is,
+    the fewer and larger the batches."""
+    src, tgt = (
+        -(-padded(lengths) // grain) * grain for lengths in (units.src_length, units.tgt_length)
+    )
     key = src * (2 * MAX_PIECES) + tgt
     order = np.argsort(-key, kind="stable")
     key = key[order]
@@ -155,3 +170,32 @@ def _rows(
     rows = ids.take(places, mode="clip")  # (B, size), with strangers behind each sentence
     rows[column >= lengths[:, None]] = 0
     return rows
+
+
+def word_ids(units: Units, batch: Batch, src: Pieces, tgt: Pieces) -> WordIds:
+    """The words that the pieces of a batch belong to."""
+    pair, by_src = units.pair[batch.units], units.by_src[batch.units]
+    sides = [
+        (src, units.src_start, batch.src_lengths, units.own_src, by_src, batch.src.shape[1]),
+        (tgt, units.tgt_start, batch.tgt_lengths, units.own_tgt, ~by_src, batch.tgt.shape[1]),
+    ]
+    words, spans = [], []
+    for pieces, starts, lengths, own, counts, size in sides:
+        first = starts[batch.units]
+        rows = _rows(pieces.words, pieces.offsets[pair] + first, lengths, size)
+        place = first[:, None] + np.arange(size)
+        owned = (own[batch.units, :1] <= place) & (place < own[batch.units, 1:])
+        inside = np.arange(size) < lengths[:, None]
+        rows[~inside | (counts[:, None] & ~owned)] = -1
+        words.append(rows)
+        spans.append(_longest_run(rows))
+    return WordIds(words[0], words[1], np.stack(spans, axis=1).astype(np.int32))
+
+
+def _longest_run(rows: npt.NDArray[np.int32]) -> IntArray:
+    """How often the most repeated number of each row stands there in a row, -1 not counted."""
+    new = np.ones(rows.shape, bool)
+    new[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    column = np.arange(rows.shape[1])
+    start = np.maximum.accumulate(np.where(new, column, 0), axis=1)
+    return np.asarray(np.where(rows >= 0, column - start + 1, 0).max(axis=1, initial=0))

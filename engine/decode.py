@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mx.engine.batching import Batch, IntArray, Units
 from mx.engine.heuristics import METHODS, symmetrize
+from mx.engine.kernels.reference import PackedLinks
 from mx.engine.text import Pieces
 
 Floats = npt.NDArray[np.float32]
@@ -74,6 +75,11 @@ class Rule:
     nulls: bool = False
 
     @property
+    def links_alone(self) -> bool:
+        """Whether the soft links are all that is needed of a batch."""
+        return self.mode == SOFT and not self.nulls
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs of the model that are needed."""
         if self.mode == SOFT:
@@ -106,6 +112,22 @@ def find(rule: Rule, outputs: Mapping[str, Floats], units: Units, batch: Batch) 
         tgt_null = _nulls(outputs["fwd_null"], units, batch)
         src_null = _nulls(outputs["bwd_null"], _flipped(units), _turned(batch))
     return Found(tuple(hits), src_null, tgt_null)
+
+
+def placed(packed: PackedLinks, units: Units, batch: Batch) -> Found:
+    """The same for links that a GPU found: each stands between the first pieces of its words."""
+    counts = packed.counts
+    row = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    order = np.repeat(packed.starts - before, counts) + np.arange(len(row))
+    unit = batch.units[row]
+    hits = Hits(
+        units.pair[unit],
+        packed.src[order] + units.src_start[unit],
+        packed.tgt[order] + units.tgt_start[unit],
+        packed.scores[order],
+    )
+    return Found((hits,), None, None)
 
 
 def _soft(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mx.engine.backends import Backend
-from mx.engine.batching import IntArray, batches, pack, plan, too_long
-from mx.engine.decode import Found, Links, Rule, find, link
+from mx.engine.batching import Batch, IntArray, batches, pack, plan, too_long, word_ids
+from mx.engine.decode import Found, Links, Rule, find, link, placed
 from mx.engine.text import Tokenizer
 
 Words = Sequence[str]
@@ -96,7 +96,7 @@ class Work:
         self.tgt = tgt_tokenizer.encode_many(self.pairs.tgt)
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
         self.units = plan(src_lengths, tgt_lengths, self.engine.max_length)
-        planned = list(batches(self.units, self.engine.batch_tokens))
+        planned = list(batches(self.units, self.engine.batch_tokens, self.engine.backend.grain))
         self._left = len(planned)
         if not planned:
             self._finish()
@@ -104,16 +104,20 @@ class Work:
 
     def run(self, places: IntArray, n_src: int, n_tgt: int) -> None:
         """Compute one batch; the last one completes the chunk."""
-        engine = self.engine
-        batch = pack(self.units, places, n_src, n_tgt, self.src, self.tgt)
-        outputs = engine.backend.run(batch, engine.rule.outputs)
-        found = find(engine.rule, outputs, self.units, batch)
+        found = self._find(pack(self.units, places, n_src, n_tgt, self.src, self.tgt))
         with self._lock:
             self._found.append(found)
             self._left -= 1
             last = not self._left
         if last:
             self._finish()
+
+    def _find(self, batch: Batch) -> Found:
+        backend, rule = self.engine.backend, self.engine.rule
+        if backend.finds_links and rule.links_alone and rule.threshold is not None:
+            words = word_ids(self.units, batch, self.src, self.tgt)
+            return placed(backend.links(batch, words, rule.threshold), self.units, batch)
+        return find(rule, backend.run(batch, rule.outputs), self.units, batch)
 
     def _finish(self) -> None:
         links = link(self.engine.rule, self._found, self.src, self.tgt)

@@ -1,25 +1,32 @@
-"""ONNX Runtime, on the CPU or on CUDA: one session that many threads share.
+"""ONNX Runtime: one session that many threads share; on GPUs see `ort_cuda`.
 The only module that imports onnxruntime; which pairs are in a batch is the matter of others."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from mx.engine.batching import Batch
+from mx.engine.batching import Batch, WordIds
 from mx.engine.bundle import Bundle
 from mx.engine.errors import BackendError, BundleError
+from mx.engine.kernels.reference import PackedLinks, symmetrize_links
 
+VERSION: str = ort.__version__
 _INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")
 _TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
 class Ort:
     """A graph of a bundle in a session of ONNX Runtime."""
+
+    grain = 1
+    finds_links = False
 
     def __init__(
         self, bundle: Bundle, precision: str, provider: str, *, workers: int, batch_tokens: int
@@ -29,7 +36,7 @@ class Ort:
         self.workers = workers
         self.batch_tokens = batch_tokens
         graph = bundle.graph(precision)
-        self._session = _session(graph, provider, f"{bundle.path} ({precision})")
+        self._session = _start(graph, [provider], f"{bundle.path} ({precision})")
         self._types = {
             node.name: _TYPES.get(node.type, np.int64) for node in self._session.get_inputs()
         }
@@ -55,6 +62,11 @@ class Ort:
         rows = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
         return np.ascontiguousarray(rows, self._types[name])
 
+    def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
+        """The twin of what GPUs do, for comparisons: `run` and `decode` are faster on a CPU."""
+        found = self.run(batch, ("fwd", "bwd"))
+        return symmetrize_links(found["fwd"], found["bwd"], words.src, words.tgt, threshold)
+
     def describe(self) -> str:
         return f"ONNX Runtime {ort.__version__}, {self.name}, {self.precision}"
 
@@ -65,7 +77,7 @@ def steady(graph: bytes) -> bool:
     return b"DynamicQuantizeLinear" not in graph
 
 
-def _session(graph: bytes, provider: str, where: str) -> Any:
+def _start(graph: bytes, providers: Sequence[Any], where: str) -> Any:
     options = ort.SessionOptions()
     # One thread per run and several runs at once: 280 pairs/s against 199-228 the other way round.
     options.intra_op_num_threads = 1
@@ -75,14 +87,9 @@ def _session(graph: bytes, provider: str, where: str) -> Any:
     # Plans for a shape are of no use when shapes change from batch to batch.
     options.enable_mem_pattern = False
     try:
-        session = ort.InferenceSession(graph, options, providers=[provider])
+        return ort.InferenceSession(graph, options, providers=providers)
     except Exception as error:  # ONNX Runtime has no common class of its own errors
         raise BundleError(f"{where}: ONNX Runtime cannot load the graph: {_line(error)}") from error
-    if provider not in session.get_providers():
-        raise BackendError(
-            f"{provider} did not start (see the log above); ONNX Runtime would use the CPU instead"
-        )
-    return session
 
 
 def _line(error: Exception) -> str:
@@ -108,12 +115,41 @@ def open_cpu(bundle: Bundle, precision: str | None, threads: int) -> Ort:
     return Ort(bundle, precision, "CPUExecutionProvider", workers=threads, batch_tokens=1024)
 
 
-def open_cuda(bundle: Bundle, precision: str | None, threads: int) -> Ort:
-    """A session on the first CUDA device; two calls at a time keep it busy."""
+# ---- CUDA, for `ort_cuda` ----
+
+
+def need_cuda() -> None:
+    """An error if this ONNX Runtime was made without CUDA."""
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         raise BackendError(
-            "CUDA: this ONNX Runtime has no CUDA provider; "
-            "pip uninstall onnxruntime && pip install onnxruntime-gpu"
+            "CUDA: this ONNX Runtime has no CUDA provider; pip uninstall -y onnxruntime && "
+            'pip install "mx-align[gpu]"'
         )
-    precision = _pick(bundle, precision, ("fp16", "fp32"))
-    return Ort(bundle, precision, "CUDAExecutionProvider", workers=2, batch_tokens=16384)
+
+
+def cuda_session(graph: bytes, device: int, memory: int, where: str) -> Any:
+    """A session on a GPU, with at most so much memory; an error with the reason if it would have
+    run on the CPU instead, which ONNX Runtime does in silence."""
+    if hasattr(ort, "preload_dlls"):  # CUDA and cuDNN that came as Python packages
+        ort.preload_dlls()
+    options = {
+        "device_id": str(device),
+        "gpu_mem_limit": str(memory),
+        "arena_extend_strategy": "kSameAsRequested",
+        "use_tf32": "0",
+    }
+    provider = "CUDAExecutionProvider"
+    session = _start(graph, [(provider, options)], where)
+    if provider not in session.get_providers():
+        raise BackendError(f"CUDA: its provider did not start: {_why_not()}")
+    return session
+
+
+def _why_not() -> str:
+    """What is missing, by loading the provider's library ourselves."""
+    library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return f"{_line(error)} (docs/gpu.md has the versions of CUDA and cuDNN)"
+    return "no usable GPU, or a driver that is too old (docs/gpu.md)"

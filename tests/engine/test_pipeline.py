@@ -125,6 +125,7 @@ def test_an_error_of_the_input_comes_after_everything_before_it(aligner):
 def test_an_error_of_the_model_ends_the_run(aligner):
     class Broken:
         name, precision, steady, workers, batch_tokens = "broken", "fp32", True, 2, 64
+        grain, finds_links = 1, False
 
         def run(self, batch, outputs):
             raise RuntimeError("no memory")

@@ -1,0 +1,46 @@
+"""TensorRT for RTX: the same engine cache, lanes and links as `trt`, for GeForce and RTX GPUs.
+Knows what is different: engines are built without a GPU, for one compute capability or several,
+and there are no plugin layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mx.engine.backends.cuda_driver import Driver
+from mx.engine.backends.gpu import GpuOptions, Gpus
+from mx.engine.backends.tensorrt_api import Api
+from mx.engine.backends.trt import Cache, classes, open_trt, profile
+from mx.engine.bundle import Bundle
+
+PACKAGE = "tensorrt_rtx"
+# It has no engines for data-centre GPUs (9.0, 10.0).
+CAPABILITIES = ("SM75", "SM80", "SM86", "SM89", "SM120")
+
+
+def open_trt_rtx(
+    bundle: Bundle,
+    precision: str | None,
+    threads: int,
+    options: GpuOptions | None = None,
+    *,
+    api: Api | None = None,
+    driver: Driver | None = None,
+    cache: Cache | None = None,
+) -> Gpus:
+    """TensorRT for RTX on all GPUs, or those of the options."""
+    return open_trt(
+        bundle, precision, threads, options, package=PACKAGE, api=api, driver=driver, cache=cache
+    )
+
+
+def build_ahead(
+    graph: bytes,
+    max_length: int,
+    tokens: int,
+    capabilities: Sequence[str] = CAPABILITIES,
+    api: Api | None = None,
+) -> bytes:
+    """An engine for these GPUs, built on a machine without any."""
+    profiles = [profile(one) for one in classes(max_length, tokens)]
+    engine, _ = (api or Api(PACKAGE)).build(graph, profiles, capabilities=capabilities)
+    return engine

@@ -1,0 +1,277 @@
+"""Recording fakes of the two thin modules, `cuda_driver` and `tensorrt_api`, and of nothing else.
+"Device memory" is memory of the host under its real address, so that what the fakes are told to
+copy and compute really happens, and links can be compared with those of the CPU."""
+
+import ctypes
+import hashlib
+import io
+import json
+import threading
+import zipfile
+from dataclasses import asdict
+
+import numpy as np
+import onnxruntime
+
+from mx.engine.backends.cuda_driver import OutOfMemory
+from mx.engine.backends.gpu import view
+from mx.engine.errors import BackendError
+from mx.engine.kernels.launch import INDEX, Entry
+from mx.engine.kernels.reference import symmetrize_links
+
+_POINTERS = ("*fp32", "*fp32", "*i32", "*i32", "*i32")
+ARGUMENTS = (*_POINTERS, *8 * ("i32",), "fp32", *4 * ("*i32",), "*fp32", "*fp32")
+SYMMETRIZE = Entry("symmetrize", "fp32", "symmetrize.fp32", "symmetrize", ARGUMENTS,
+                   {"SRC": 8, "TGT": 32, "WITH_SENTENCE": 1}, 256, 512, False)  # fmt: skip
+
+
+def archive(*entries: Entry) -> bytes:
+    """The file of a bundle that holds these kernels."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as file:
+        file.writestr(INDEX, json.dumps([asdict(entry) for entry in entries]))
+        for entry in entries:
+            file.writestr(f"{entry.name}.cubin", b"\x7fELF " + entry.entry.encode())
+            file.writestr(f"{entry.name}.ptx", b".version 8.0 " + entry.entry.encode())
+    return written.getvalue()
+
+
+class FakeDriver:
+    """GPUs of compute capability 8.6 with `room` bytes each."""
+
+    def __init__(self, devices: int = 1, room: int = 1 << 30) -> None:
+        self.devices, self.room = devices, room
+        self.log: list[tuple] = []
+        self.memory_of: dict[int, tuple[np.ndarray, int, int]] = {}  # address: raw, size, device
+        self.host_of: dict[int, np.ndarray] = {}
+        self.streams: set[int] = set()
+        self.most = [0] * devices
+        self.too_new = False  # cubins are refused
+        self.fail_launch = False
+        self._here = threading.local()
+        self._lock = threading.Lock()
+
+    def _note(self, *call) -> None:
+        with self._lock:
+            self.log.append(call)
+
+    def calls(self, *names: str) -> list[tuple]:
+        return [call for call in self.log if call[0] in names]
+
+    def version(self):
+        return 12, 9
+
+    def count(self):
+        return self.devices
+
+    def name(self, device):
+        return "Fake GPU"
+
+    def capability(self, device):
+        return 8, 6
+
+    def open(self, device):
+        self._note("open", device)
+        return device
+
+    def use(self, context):
+        self._here.device = context
+
+    def close(self, device):
+        self._note("close", device)
+
+    def memory(self):
+        return self.room - self._used(), self.room
+
+    def _used(self):
+        return sum(size for _, size, device in self.memory_of.values() if device == self.here)
+
+    @property
+    def here(self):
+        return self._here.device
+
+    def allocate(self, size):
+        with self._lock:
+            if self._used() + size > self.room:
+                raise OutOfMemory("the GPU is out of memory")
+            raw = np.full(size + 256, 0xAB, np.uint8)  # nothing is zero by itself
+            address = -(-raw.ctypes.data // 256) * 256
+            self.memory_of[address] = raw, size, self.here
+            self.most[self.here] = max(self.most[self.here], self._used())
+        self._note("allocate", size)
+        return address
+
+    def free(self, pointer):
+        del self.memory_of[pointer]
+        self._note("free", pointer)
+
+    def allocate_host(self, size):
+        raw = np.full(size, 0xCD, np.uint8)
+        self.host_of[raw.ctypes.data] = raw
+        return raw.ctypes.data
+
+    def free_host(self, address):
+        del self.host_of[address]
+
+    def inside(self, pointer: int, size: int) -> None:
+        """The bytes must lie in one allocation of the current device."""
+        for address, (_, room, device) in list(self.memory_of.items()):
+            if address <= pointer and pointer + size <= address + room:
+                assert device == self.here, "memory of another device"
+                return
+        raise AssertionError(f"{size} bytes at {pointer} are not allocated")
+
+    def copy_in(self, pointer, address, size, stream):
+        self.inside(pointer, size)
+        ctypes.memmove(pointer, address, size)
+        self._note("copy_in", size, stream)
+
+    def copy_out(self, address, pointer, size, stream):
+        if self.memory_of:
+            self.inside(pointer, size)
+        ctypes.memmove(address, pointer, size)
+        self._note("copy_out", size, stream)
+
+    def zero(self, pointer, size, stream):
+        self.inside(pointer, size)
+        ctypes.memset(pointer, 0, size)
+        self._note("zero", size, stream)
+
+    def new_stream(self):
+        stream = 1000 + len(self.streams)
+        self.streams.add(stream)
+        return stream
+
+    def free_stream(self, stream):
+        self.streams.remove(stream)
+
+    def wait(self, stream):
+        self._note("wait", stream)
+
+    def load_module(self, image):
+        if self.too_new and image.startswith(b"\x7fELF"):
+            raise BackendError("CUDA: cuModuleLoadData failed with CUDA_ERROR_INVALID_IMAGE")
+        self._note("load", image)
+        return image
+
+    def unload_module(self, module):
+        self._note("unload", module)
+
+    def function(self, module, name, shared):
+        return name
+
+    def launch(self, function, grid, threads, shared, stream, kinds, values):
+        assert function == "symmetrize" and len(kinds) == len(values)
+        if self.fail_launch:
+            raise BackendError("CUDA: cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED")
+        self._symmetrize(grid[0], *values)
+        self._note("launch", function, grid, threads, stream)
+
+    def _symmetrize(
+        self, batch, fwd, bwd, src, tgt, spans, n_src, n_tgt, fwd_b, fwd_s, fwd_t, bwd_b, bwd_s,
+        bwd_t, threshold, total, counts, starts, links, scores, sentence,
+    ):  # fmt: skip
+        assert (fwd_b, fwd_s, fwd_t) == (bwd_b, bwd_s, bwd_t) == (n_src * n_tgt, n_tgt, 1)
+        cells = batch * n_src * n_tgt
+        sizes = {src: batch * n_src, tgt: batch * n_tgt, spans: 2 * batch, counts: batch,
+                 starts: batch, sentence: batch, links: cells, scores: cells}  # fmt: skip
+        for pointer, size in sizes.items():
+            self.inside(pointer, 4 * size)
+        assert view(total, (1,), np.int32)[0] == 0
+        weights = (view(p, (batch, n_src, n_tgt), np.float32) for p in (fwd, bwd))
+        words = view(src, (batch, n_src), np.int32), view(tgt, (batch, n_tgt), np.int32)
+        found = symmetrize_links(*weights, *words, threshold)
+        count = len(found.src)
+        # Pairs finish in any order on a GPU: here the last one first.
+        order = np.argsort(-np.repeat(np.arange(batch), found.counts), kind="stable")
+        view(total, (1,), np.int32)[0] = count
+        view(counts, (batch,), np.int32)[:] = found.counts
+        after = found.counts[::-1].cumsum()[::-1] - found.counts
+        view(starts, (batch,), np.int32)[:] = after
+        view(links, (count,), np.int32)[:] = (found.src * 65536 + found.tgt)[order]
+        view(scores, (count,), np.float32)[:] = found.scores[order]
+        view(sentence, (batch,), np.float32)[:] = found.sentence
+
+
+class FakeApi:
+    """TensorRT that keeps the graph as its engine, and has ONNX Runtime run it."""
+
+    package = "tensorrt"
+
+    def __init__(self, driver: FakeDriver, version: str = "10.9", memory: int = 1 << 20) -> None:
+        self.driver, self.version, self.memory = driver, version, memory
+        self.log: list[tuple] = []
+        self.refuse_plugins = False
+        self.fail_run = False
+
+    def register(self, archive, dtype):
+        names = {"static_attention": "StaticAttention", "leaky_attention": "LeakyAttention"}
+        return {names[kernel] for kernel, kind in archive.entries if kernel in names}
+
+    def forget_plugins(self):
+        self.log.append(("forget",))
+
+    def build(self, graph, profiles, *, workspace, capabilities, timings, progress):
+        marked = b"plugin_namespace" in graph
+        self.log.append(("build", profiles, workspace, tuple(capabilities), timings, marked))
+        if marked and self.refuse_plugins:
+            raise BackendError("TensorRT: cannot read the graph: no plugin")
+        progress("building", 1, 2)
+        return b"ENGINE" + hashlib.sha256(graph).digest() + graph, b"timings"
+
+    def load(self, engine):
+        self.log.append(("load",))
+        if hashlib.sha256(engine[38:]).digest() != engine[6:38]:
+            raise BackendError("TensorRT: cannot load the engine: magic tag does not match")
+        profiles = [call for call in self.log if call[0] == "build"]
+        return FakeEngine(self, engine[38:], profiles[-1][1] if profiles else None)
+
+
+class FakeEngine:
+    def __init__(self, api: FakeApi, graph: bytes, profiles) -> None:
+        self.api, self.profiles = api, profiles
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
+
+    def memory(self, profile):
+        return self.api.memory
+
+    def wide(self, name):
+        return self.session.get_inputs()[0].type == "tensor(int64)"
+
+    def context(self):
+        return FakeContext(self)
+
+
+class FakeContext:
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+
+    def run(self, profile, shapes, addresses, memory, stream):
+        api, driver = self.engine.api, self.engine.api.driver
+        if api.fail_run:
+            raise BackendError("TensorRT: refused the run: broken")
+        driver.inside(memory[0], memory[1])
+        assert memory[1] >= api.memory and memory[0] % 256 == 0
+        if self.engine.profiles:
+            allowed = self.engine.profiles[profile].shapes
+            for name, shape in shapes.items():
+                low, _, high = allowed[name]
+                assert all(a <= b <= c for a, b, c in zip(low, shape, high, strict=True)), shape
+        kind = np.int64 if self.engine.wide("src") else np.int32
+        feeds = {}
+        for name, shape in shapes.items():
+            driver.inside(addresses[name], int(np.prod(shape)) * np.dtype(kind).itemsize)
+            feeds[name] = view(addresses[name], shape, kind)
+        # With a twin, as the CPU's own backend computes a lone pair.
+        rows = len(feeds["src"])
+        if rows == 1:
+            feeds = {name: np.repeat(array, 2, axis=0) for name, array in feeds.items()}
+        names = [node.name for node in self.engine.session.get_outputs()]
+        for name, array in zip(names, self.engine.session.run(names, feeds), strict=True):
+            array = array[:rows]
+            assert array.dtype == np.float32
+            driver.inside(addresses[name], array.nbytes)
+            view(addresses[name], array.shape, np.float32)[...] = array
+        driver._note("execute", profile, stream)

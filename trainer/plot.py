@@ -17,7 +17,7 @@ Point = tuple[float, float]
 Place = Callable[[float, float], str]  # of a point in the chart, as SVG wants it
 
 WIDTH, HEIGHT = 560, 260
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 62, 26, 12, 34
 # Told apart by dashes too, not by colour alone.
 DASHES = ("", "7 3", "2 3", "10 3 2 3")
 MAX_POINTS = 1500  # of a line; longer ones are thinned, which nobody can see

@@ -495,7 +495,7 @@
       });
     }
     const many = shown.length === pairs.length ? number(pairs.length) : `${number(shown.length)} of ${number(pairs.length)}`;
-    const parts = [`${many} pairs`];
+    const parts = [`${many} pair${pairs.length === 1 ? "" : "s"}`];
     systems.forEach((layer, which) => {
       const error = gold && shown.length ? `, AER ${percent(aer(totals[which]))}` : "";
       parts.push(`${which ? `${layer.name}: ` : ""}${number(totals[which][0])} links${error}`);

@@ -17,6 +17,7 @@ scaled, and q may have B = 1 for all pairs. Masks are additive: (B, 1, 1 or L, L
 """
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import onnx
@@ -192,7 +193,7 @@ class Rewrite:
     def __init__(self, graph: onnx.GraphProto, function: onnx.FunctionProto, heads: int) -> None:
         self.graph = graph
         self.function = function
-        self.attributes = {"heads": heads} if "heads" in function.attribute else {}
+        self.attributes: dict[str, Any] = {"heads": heads} if "heads" in function.attribute else {}
         self.producer = {out: node for node in graph.node for out in node.output}
         self.consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in graph.node:

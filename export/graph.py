@@ -10,7 +10,7 @@ Gemm. Scales (√D of the words, 1/√K of the queries) are folded into the weig
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ class Builder:
         self.weights: dict[str, np.ndarray] = {}
         self.scope = ""
 
-    def op(self, kind: str, *inputs: str, name: str = "", **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         """A node with one output, called `name` or after its scope and number."""
         name = name or f"{self.scope}{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))

@@ -102,7 +102,7 @@ def int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     copy.CopyFrom(model)
     quantizer = _Quantizer(copy, ranges)
     chosen = {node.output[0] for node in products(copy)}
-    nodes = []
+    nodes: list[onnx.NodeProto] = []
     for node in copy.graph.node:
         nodes += quantizer.replace(node) if node.output[0] in chosen else [node]
     set_nodes(copy.graph, in_order(used_nodes(copy.graph, nodes)))

@@ -138,8 +138,9 @@ class Buffers:
 def view(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An array over host memory at an address."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = (ctypes.c_char * size).from_address(address)
-    return np.frombuffer(raw, dtype).reshape(shape)
+    raw: Any = (ctypes.c_char * size).from_address(address)
+    flat: npt.NDArray[Any] = np.frombuffer(raw, dtype)
+    return flat.reshape(shape)
 
 
 def send(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def profile(one: Class) -> Profile:
     """The shapes of a class for TensorRT, which tunes for the usual ones."""
     rows = max(1, one.rows // 2)
     usual = max(1, 3 * one.length // 4)
-    shapes = {}
+    shapes: dict[str, Any] = {}
     for side in ("src", "tgt"):
         shapes[side] = (1, 1), (rows, usual), (one.rows, one.length)
         shapes[f"{side}_lengths"] = (1,), (rows,), (one.rows,)

@@ -114,7 +114,9 @@ def symmetrize_links(
     ]
     counts = np.array([len(src) for src, *_ in found], np.int32)
     starts = (np.cumsum(counts) - counts).astype(np.int32)
-    columns = [np.concatenate([row[i] for row in found] or [np.zeros(0)]) for i in range(3)]
+    columns = [
+        np.concatenate([row[i] for row in found] or [np.zeros(0, np.float32)]) for i in range(3)
+    ]
     return PackedLinks(
         counts,
         starts,

@@ -70,7 +70,8 @@ def variants(
     """Those that a model of this shape needs. Its graphs leave weights in float32, so
     `symmetrize` is needed in that type alone."""
     tile = (("SRC", 8), ("TGT", 32), ("WITH_SENTENCE", 1))
-    found = [Variant("symmetrize", "fp32", tile, warps=8)]
+    # Two cells a thread: with one (8 warps) ptxas went for so few registers that it spilled.
+    found = [Variant("symmetrize", "fp32", tile, warps=4)]
     if head_width not in HEAD_WIDTHS or heads > MAX_HEADS:
         return found
     for dtype in dtypes:
@@ -218,10 +219,11 @@ def _assemble(ptx: str) -> tuple[bytes, int, int]:
 
 def check_architectures(names: Iterable[str]) -> tuple[str, ...]:
     """The architectures, or an error that names a wrong one."""
-    for name in names:
+    found = tuple(dict.fromkeys(names))
+    for name in found:
         if name not in ARCHITECTURES:
             raise MxError(f"no kernels for {name!r}; there are {', '.join(ARCHITECTURES)}")
-    return tuple(dict.fromkeys(names))
+    return found
 
 
 def has_triton() -> bool:

@@ -138,8 +138,10 @@ class Buffers:
 def view(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An array over host memory at an address."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw: Any = (ctypes.c_char * size).from_address(address)
-    flat: npt.NDArray[Any] = np.frombuffer(raw, dtype)
+    if not size:
+        return np.empty(shape, dtype)
+    raw = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+    flat: npt.NDArray[Any] = np.frombuffer(raw, np.dtype(dtype))
     return flat.reshape(shape)
 
 

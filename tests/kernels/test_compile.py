@@ -58,6 +58,11 @@ def test_used_scratch_is_refused() -> None:
         kernels.without_scratch(ptx % "ld [c]", "k")
 
 
+def test_architectures_are_checked_and_kept() -> None:
+    names = (name for name in ("sm_80", "sm_90", "sm_80"))
+    assert kernels.check_architectures(names) == ("sm_80", "sm_90")
+
+
 def test_unknown_architecture() -> None:
     with pytest.raises(MxError, match="no kernels for 'sm_60'"):
         kernels.check_architectures(["sm_80", "sm_60"])

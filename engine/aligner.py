@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mx.engine import __version__
 from mx.engine.backends import OUTPUTS, Backend, choose
+from mx.engine.backends.gpu import GpuOptions
 from mx.engine.batching import batches, pack, plan
 from mx.engine.bundle import Bundle, Wish
 from mx.engine.decode import MODES, SOFT, Links, Rule
@@ -99,24 +100,28 @@ class Aligner:
         cls, model: str | Path | None = None, *, langs: str | None = None, backend: str = "auto",
         dtype: str | None = None, threads: int | None = None, symmetrize: str = SOFT,
         threshold: float | None = None, wish: Wish = "aer", nulls: bool = False,
+        gpu_memory: int | None = None, devices: Sequence[int] | None = None,
     ) -> Aligner:  # fmt: skip
         """Load a bundle: a folder or zip file, or one that came with the package.
 
         Args:
             model: path of the bundle; None takes an installed one.
             langs: which installed one, like "de-en".
-            backend: "cpu", "cuda", "trt", or "auto" for the fastest that works.
+            backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
             dtype: precision of the arithmetic; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
             symmetrize: "soft" (the paper's), "forward", "backward", or a classic heuristic.
             threshold: lowest score of a link; None takes the bundle's own.
             wish: "precision" or "recall" to take the bundle's threshold for that instead.
             nulls: also find the NULL probability of every word.
+            gpu_memory: bytes to use at most on each GPU; None for 80 % of what is free.
+            devices: numbers of the GPUs to use; None for all.
         """
         bundle = Bundle.load(model if model is not None else installed(langs))
         chosen, reason = choose(
-            bundle, backend, precision=dtype, threads=threads or default_threads()
-        )
+            bundle, backend, precision=dtype, threads=threads or default_threads(),
+            gpu=GpuOptions(gpu_memory, None if devices is None else tuple(devices)),
+        )  # fmt: skip
         return cls(bundle, chosen, reason, _rule(bundle, symmetrize, threshold, wish, nulls))
 
     def align(

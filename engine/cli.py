@@ -33,7 +33,7 @@ _SECTIONS = {
     "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
                "report", "html", "html_sample", "signature"),
-    "Speed": ("threads", "batch_tokens", "chunk_pairs"),
+    "Speed": ("threads", "batch_tokens", "chunk_pairs", "gpu_memory", "devices"),
 }  # fmt: skip
 _HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 _FORMATS = ("pharaoh", "talp", "jsonl", "a3")
@@ -53,6 +53,8 @@ class Options:
     threads: int | None
     batch_tokens: int | None
     chunk_pairs: int | None
+    gpu_memory: int | None
+    devices: tuple[int, ...] | None
     shard: tuple[int, int]
     separator: str
     errors: str
@@ -100,6 +102,31 @@ class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.fail(f"{value!r} is not i/n with i from 1 to n, like 2/4", param, ctx)
 
 
+class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+        number, unit = str(value)[:-1], str(value)[-1:].upper()
+        if unit in units and number.isascii() and number.isdigit() and int(number):
+            return int(number) * units[unit]
+        self.fail(f"{value!r} is not a size like 8G, 500M", param, ctx)
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if all(part.isascii() and part.isdigit() for part in parts):
+            return tuple(dict.fromkeys(map(int, parts)))
+        self.fail(f"{value!r} is not a list of numbers like 0,2", param, ctx)
+
+
 @click.command(cls=_Command, context_settings={"max_content_width": 96})
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
@@ -113,7 +140,7 @@ class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--langs", metavar="SRC-TGT", help="Which installed model, like de-en.")
 @click.option(
     "--backend",
-    type=click.Choice(("auto", "trt", "cuda", "cpu")),
+    type=click.Choice(("auto", "trt", "trt-rtx", "cuda", "cpu")),
     default="auto",
     help="What runs the model [default: auto, the fastest that works].",
 )
@@ -139,6 +166,18 @@ class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=click.IntRange(min=1),
     metavar="N",
     help="Pairs sorted by length together, and lost by a kill [default: 8192].",
+)
+@click.option(
+    "--gpu-memory",
+    type=_Size(),
+    metavar="SIZE",
+    help="Most memory to use on each GPU, like 8G or 500M [default: 80 % of what is free].",
+)
+@click.option(
+    "--devices",
+    type=_Numbers(),
+    metavar="LIST",
+    help="GPUs to use, like 0,2 [default: all].",
 )
 @click.option(
     "--shard",
@@ -207,6 +246,11 @@ class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @click.option("--signature", is_flag=True, help="End with one line on how the links were made.")
 @click.option("--quiet", is_flag=True, help="No notes and no summary on stderr.")
+@click.option(
+    "--doctor",
+    is_flag=True,
+    help="Only say which backends run here, check them with -m, and why not the others.",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="mx-align")
 def main(
@@ -219,6 +263,7 @@ def main(
     backward: bool,
     precision: bool,
     recall: bool,
+    doctor: bool,
     **flags: Any,
 ) -> None:
     """Align the words of SRC and TGT, files with one sentence per line, or of one file of pairs
@@ -231,6 +276,10 @@ def main(
       printf 'das Haus ||| the house\\n' | mx-align - -m de-en.mx
     """
     try:
+        if doctor:
+            from mx.engine.doctor import examine
+
+            _leave(0 if examine(flags["model"], click.echo) else 1)
         mode = (
             _one({"forward": forward, "backward": backward, symmetrize: symmetrize != "soft"})
             or "soft"
@@ -359,6 +408,8 @@ def _load(options: Options) -> Aligner:
         symmetrize=options.mode,
         threshold=options.threshold,
         wish=options.wish,  # type: ignore[arg-type]
+        gpu_memory=options.gpu_memory,
+        devices=options.devices,
     )
 
 
@@ -369,8 +420,8 @@ def _chunk_pairs(options: Options, aligner: Aligner) -> int:
     if not aligner.backend.steady and (options.chunk_pairs or options.batch_tokens):
         raise MxError(
             f"--chunk-pairs and --batch-tokens would change the links of the "
-            f"{aligner.backend.precision} model, whose pairs influence each other; "
-            "leave them out or give --dtype fp32"
+            f"{aligner.backend.precision} model on {aligner.backend.name}, whose pairs influence "
+            "each other; leave them out or give --backend cpu --dtype fp32"
         )
     return options.chunk_pairs or CHUNK
 

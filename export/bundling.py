@@ -26,6 +26,7 @@ from mx.engine.errors import InputError, MxError
 from mx.engine.links import Gold, read_links
 from mx.engine.score import score
 from mx.engine.text import Tokenizer
+from mx.export import kernels
 from mx.export import probe as text
 from mx.export.calibrate import agreement, calibrate
 from mx.export.card import card
@@ -59,6 +60,7 @@ class Options:
     probe: tuple[str, str] | None = None
     gold: tuple[str, str, str] | None = None  # source, target, links
     force: bool = False
+    kernels: tuple[str, ...] | None = None  # GPU architectures; None: all, if triton is there
 
 
 @dataclass(frozen=True)
@@ -338,6 +340,16 @@ def rounded4(value: float) -> float:
 # ---- writing ----
 
 
+def compiled(options: Options, config: RunConfig, report: Report) -> dict[str, bytes]:
+    """The GPU kernels, for the architectures that were asked for."""
+    wanted = kernels.ARCHITECTURES if options.kernels is None else options.kernels
+    if options.kernels is None and not kernels.has_triton():
+        report("kernels left out: triton is not installed (pip install triton)")
+        return {}
+    model = config.model
+    return kernels.kernel_files(model.heads, model.width // model.heads, wanted, report)
+
+
 def write(
     options: Options,
     run: Run,
@@ -356,6 +368,7 @@ def write(
         files["tgt.spm"] = run.tokenizers[1].proto
     sizes = {p: len(data[FILES[p]]) for p in kept}
     files["README.md"] = card(manifest, sizes).encode()
+    files |= compiled(options, run.config, report)
     bundle = write_bundle(options.output, manifest, files, force=options.force)
     shown = ", ".join(f"{name} {len(content) / 1e6:.1f} MB" for name, content in files.items())
     report(f"{options.output}: {shown}; default precision {default}")

@@ -49,6 +49,12 @@ _LANGS = re.compile(r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*-[A-Za-z]{2,8}(?:_[A-Za-z0-
 @click.option("--gold", metavar="FILE", help="Gold links, to choose thresholds and calibrate by.")
 @click.option("--gold-src", metavar="FILE", help="Their source sentences.")
 @click.option("--gold-tgt", metavar="FILE", help="Their target sentences.")
+@click.option(
+    "--kernels",
+    metavar="LIST",
+    help="GPUs to compile kernels for, like sm_80,sm_90, or none; needs triton, no GPU [default: "
+    "all, if triton is installed].",
+)
 @click.option("--zip", "zipped", is_flag=True, help="Write one zip file: adds .zip to the name.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there already.")
 @click.option("-q", "--quiet", is_flag=True, help="Only say what went wrong.")
@@ -100,6 +106,7 @@ def parse(
     gold_tgt: str | None,
     zipped: bool,
     force: bool,
+    kernels: str | None,
 ) -> dict[str, Any]:
     """The flags, checked against each other, as fields of `bundling.Options`."""
     if langs and not _LANGS.fullmatch(langs):
@@ -118,7 +125,20 @@ def parse(
         "probe": probe or None,
         "gold": (gold_src, gold_tgt, gold) if gold else None,
         "force": force,
+        "kernels": _architectures(kernels),
     }
+
+
+def _architectures(names: str | None) -> tuple[str, ...] | None:
+    """GPU architectures from a list with commas."""
+    if names is None or names == "none":
+        return () if names else None
+    from mx.export.kernels import check_architectures, has_triton
+
+    found = check_architectures(name.strip() for name in names.split(","))
+    if not has_triton():
+        raise MxError("--kernels needs triton; install: pip install triton")
+    return found
 
 
 def _codes(langs: str | None) -> tuple[str, str]:

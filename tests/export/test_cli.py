@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from random_runs import write_run
 
 from mx.engine.bundle import Bundle
+from mx.engine.kernels.launch import find_archive
 from mx.export import bundling, verify
 from mx.export.cli import main
 from mx.export.probe import feeds, open_session
@@ -19,7 +20,9 @@ from mx.trainer.checkpoint import load_model
 
 
 def export(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
+    # Compiling GPU kernels takes its time and is tested by itself.
+    kernels = () if "--kernels" in arguments else ("--kernels", "none")
+    return CliRunner().invoke(main, [str(a) for a in (*arguments, *kernels)])
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +184,18 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--precision" in done.stdout
+
+
+def test_kernels_go_into_the_bundle(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    path = tmp_path / "gpu.mx"
+    result = export(run, "-o", path, "--precision", "fp32", "--kernels", "sm_80")
+    assert result.exit_code == 0, result.output
+    assert "kernels: symmetrize.fp32 for kernels.sm_80.zip" in result.stderr
+    found = find_archive(Bundle.load(path), (8, 9))
+    assert found is not None and ("symmetrize", "fp32") in found.entries
+
+
+def test_kernels_for_an_unknown_gpu(run: Path, tmp_path: Path) -> None:
+    result = export(run, "-o", tmp_path / "m.mx", "--kernels", "sm_80,sm_1")
+    assert result.exit_code == 2 and "no kernels for 'sm_1'; there are sm_75" in result.stderr

@@ -23,7 +23,7 @@ from mx.engine.bundle import (
     write_bundle,
 )
 from mx.engine.errors import InputError, MxError
-from mx.engine.links import Gold, read_links
+from mx.engine.links import Gold
 from mx.engine.score import score
 from mx.engine.text import Tokenizer
 from mx.export import kernels
@@ -193,6 +193,7 @@ def vocabulary(config: RunConfig) -> Vocabulary:
 def read_probe(options: Options, run: Run) -> Probe | None:
     """`--probe`, else the run's validation text, else the gold text, else nothing."""
     longest = run.config.train.max_length
+    found: Probe | None
     if options.probe:
         found = text.from_files(*options.probe, run.tokenizers, PROBE_PAIRS, "the probe text")
         found = Probe(found.src, found.tgt, f"{len(found)} pairs of the probe text")
@@ -215,9 +216,12 @@ def read_probe(options: Options, run: Run) -> Probe | None:
 def judge(options: Options, run: Run, graph: onnx.ModelProto, probe: Probe | None) -> Judged | None:
     """Links to compare with: the user's gold, or what both directions agree on."""
     if options.gold:
-        src, tgt, links = options.gold
+        from mx.trainer.corpus import gold_links
+
+        src, tgt, path = options.gold
         pairs = text.from_files(src, tgt, run.tokenizers, None, "gold")
-        gold = read_links(links).fit(len(pairs), src).sentences
+        sizes = [(s.n_words, t.n_words) for s, t in zip(pairs.src, pairs.tgt, strict=True)]
+        gold = gold_links(path, sizes, src)
         return Judged(pairs, gold, True, f"{len(pairs)} pairs with gold links")
     if probe is None:
         return None

@@ -81,9 +81,10 @@ class Device:
         return pointer
 
     def free(self, pointer: int) -> None:
-        self.driver.free(pointer)
+        # Forgotten first: once it is free, another thread may be given the same address.
         with self._lock:
             self.used -= self._sizes.pop(pointer)
+        self.driver.free(pointer)
 
     def reserve(self, size: int) -> None:
         """Count memory that something else takes, such as an engine's weights."""

@@ -13,8 +13,11 @@ from mx.engine.backends.trt import Cache, classes, open_trt, profile
 from mx.engine.bundle import Bundle
 
 PACKAGE = "tensorrt_rtx"
-# It has no engines for data-centre GPUs (9.0, 10.0).
-CAPABILITIES = ("SM75", "SM80", "SM86", "SM89", "SM120")
+# It has no engines for data-centre GPUs (9.0, 10.0), and no fp32 matrix products for 7.5.
+CAPABILITIES = {
+    "fp32": ("SM80", "SM86", "SM89", "SM120"),
+    "fp16": ("SM75", "SM80", "SM86", "SM89", "SM120"),
+}
 
 
 def open_trt_rtx(
@@ -37,7 +40,7 @@ def build_ahead(
     graph: bytes,
     max_length: int,
     tokens: int,
-    capabilities: Sequence[str] = CAPABILITIES,
+    capabilities: Sequence[str],
     api: Api | None = None,
 ) -> bytes:
     """An engine for these GPUs, built on a machine without any."""

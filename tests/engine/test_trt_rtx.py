@@ -36,7 +36,7 @@ def graphs() -> dict[str, bytes]:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_one_engine_for_all_gpus(graphs, precision):
     """Every architecture it knows in one engine, with two length classes of dynamic shapes."""
-    engine = build_ahead(graphs[precision], 64, 1024, CAPABILITIES)
+    engine = build_ahead(graphs[precision], 64, 1024, CAPABILITIES[precision])
     assert len(engine) > 10_000
 
 

@@ -301,6 +301,7 @@ class Gpus:
         self._free: queue.Queue[Lane] = queue.Queue()
         for lane in lanes:
             self._free.put(lane)
+        self._taking_all = threading.Lock()
         self._most: int | None = None  # places of a batch that fitted, once one did not
 
     def describe(self) -> str:
@@ -330,19 +331,36 @@ class Gpus:
             lane = self._free.get()
             try:
                 done.append(work(lane, part))
-            except OutOfMemory as error:
+                continue
+            except OutOfMemory:
                 lane.drop()
-                if rows == 1:
-                    raise BackendError(
-                        f"a pair of {batch.src.shape[1]} and {batch.tgt.shape[1]} pieces does not "
-                        f"fit on the GPU ({error}); allow more with --gpu-memory, or --backend cpu"
-                    ) from error
+            finally:
+                self._free.put(lane)
+            if rows == 1:
+                done.append(self._alone(batch, part, work))
+            else:
                 # Remembered, so that the next batches need not fail first.
                 self._most = max(size, rows * size // 2)
                 waiting += _halves(part)
-            finally:
-                self._free.put(lane)
         return done
+
+    def _alone(self, batch: Batch, part: slice, work: Callable[[Lane, slice], T]) -> T:
+        """What `work` gives for a pair that did not fit beside the other lanes' memory."""
+        with self._taking_all:  # two at once would wait for each other's lanes
+            lanes = [self._free.get() for _ in self._lanes]
+        try:
+            for lane in lanes:
+                lane.drop()
+            return work(lanes[0], part)
+        except OutOfMemory as error:
+            lanes[0].drop()
+            raise BackendError(
+                f"a pair of {batch.src.shape[1]} and {batch.tgt.shape[1]} pieces does not "
+                f"fit on the GPU ({error}); allow more with --gpu-memory, or --backend cpu"
+            ) from error
+        finally:
+            for lane in lanes:
+                self._free.put(lane)
 
     def close(self) -> None:
         """Give all memory back."""

@@ -14,10 +14,15 @@ pytest.importorskip("triton", reason="triton is not installed")
 MOST_REGISTERS = {"symmetrize": 128, "static_attention": 168, "leaky_attention": 168}
 
 
+# Turing keeps whole operands of a product in registers: leaky_attention.fp32.96 takes 170.
+MORE_ON = {"sm_75": 8}
+
+
 def check(made: kernels.Compiled, architecture: str) -> None:
     entry = made.entry
     assert made.spilled == 0
-    assert made.registers <= MOST_REGISTERS[entry.kernel], made.registers
+    most = MOST_REGISTERS[entry.kernel] + MORE_ON.get(architecture, 0)
+    assert made.registers <= most, made.registers
     assert entry.shared <= 48 << 10  # more would need leave on every GPU
     assert made.cubin[:4] == b"\x7fELF"
     assert re.search(rf"^\.target {architecture}a?$", made.ptx, re.MULTILINE)

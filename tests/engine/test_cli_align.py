@@ -295,8 +295,8 @@ def test_ctrl_c_keeps_what_is_finished(bundle, work, run):
         os.close(read)
         os.write(write, b"the cat ||| die Katze\n" * 5)
         for _ in range(200):
-            part = Path("out.partial/part0")
-            if part.exists() and part.read_bytes().count(b"\n") >= 4:
+            journal = Path("out.partial/journal")
+            if journal.exists() and journal.read_bytes().count(b'"pairs"') >= 2:
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)  # while it waits for more input

@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,11 @@ SMALL = {
     "eval_every": 6, "save_every": 4, "log_every": 1, "warm_start": "none", "optimizer": "adamw",
     "lr": 0.002, "schedule": "cosine", "ema": 0.9, "tied": True, "norm": "pre", "dropout": 0.05,
 }  # fmt: skip
+
+
+def pytest_configure() -> None:
+    """Commands that the tests start must heed Ctrl-C, also where a background job ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def write_corpus(folder: Path, n: int = 120, seed: int = 1) -> tuple[Path, Path]:

@@ -232,7 +232,8 @@ def _back(part: slice, start: int) -> slice:
 
 
 def _words(sentence: str | Words) -> Words:
-    return split(sentence) if isinstance(sentence, str) else sentence
+    """A line's words, or the words that were given; lines of an open file end in a newline."""
+    return split(sentence.removesuffix("\n")) if isinstance(sentence, str) else sentence
 
 
 def _chunks(src: Iterable[str | Words], tgt: Iterable[str | Words], size: int) -> Iterator[Pairs]:

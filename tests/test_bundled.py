@@ -41,3 +41,13 @@ def test_languages_without_a_model_are_named():
     assert list(installed_models()) == ["en-fr"]
     with pytest.raises(MxError, match=r"no model for fi-hu; installed: en-fr"):
         Aligner.load(langs="fi-hu")
+
+
+def test_lines_of_open_files_are_read_without_their_newline():
+    aligner = Aligner.load(langs="en-fr")
+    with open(DATA / "sample.en", encoding="utf-8") as src, open(DATA / "sample.fr") as tgt:
+        found = list(aligner.align(src, tgt))
+    assert [a.links for a in found] == [
+        a.links for a in aligner.align(lines("sample.en"), lines("sample.fr"))
+    ]
+    assert found[0].src == ("the", "house", "is", "small", ".")

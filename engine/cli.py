@@ -19,6 +19,7 @@ import click
 
 from mx.engine import __version__
 from mx.engine.errors import MxError
+from mx.engine.helptext import SectionedCommand
 
 if TYPE_CHECKING:
     from mx.engine.aligner import Aligner
@@ -75,19 +76,6 @@ class Options:
     quiet: bool
 
 
-class _Command(click.Command):
-    """A command whose options are listed under the titles of _SECTIONS, the rest after."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        records = {option.name: option.get_help_record(ctx) for option in options}
-        for title, names in _SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([record for name in names if (record := records.pop(name))])
-        with formatter.section("General"):
-            formatter.write_dl([record for record in records.values() if record])
-
-
 class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "i/n"
 
@@ -127,7 +115,9 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.fail(f"{value!r} is not a list of numbers like 0,2", param, ctx)
 
 
-@click.command(cls=_Command, context_settings={"max_content_width": 96})
+@click.command(
+    cls=SectionedCommand, sections=_SECTIONS, context_settings={"max_content_width": 96}
+)
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
 @click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: the installed one].")
@@ -342,25 +332,29 @@ def _align(options: Options) -> None:
         from mx.engine.journal import Journal
 
         opened: Any = Journal.open(
-            targets, _settings(options, aligner, reader), restart=options.restart
+            targets,
+            _settings(options, aligner, reader),
+            restart=options.restart,
+            notes=collector is not None,
         )
     else:
         opened = nullcontext()
     with opened as journal:
-        total, resumed = _resume(journal, reader)
+        total, resumed = _resume(journal, reader, collector)
         if journal is None or not journal.complete:
             seen: list[Render] = [collector] if collector else []
             for done in _stream(options, aligner, reader, renders + seen):
-                if collector:
-                    collector.add(done.items.pop()[0])
-                _write(done, journal)
+                _write(done, journal, collector)
                 total += done.counts
                 _progress(options, total, resumed, start)
+        # Before the links have their name: whoever finds those finds a report of all of them. The
+        # notes can only be lost if a run was killed at its very end, when all this was written.
+        if collector and collector.total.pairs == total.pairs:
+            _report(options, aligner, total, resumed, time.monotonic() - start, collector)
+            _page(options, aligner, collector)
         if journal is not None:
             journal.finish()
-    _summary(options, aligner, total, resumed, time.monotonic() - start, collector)
-    if options.html and collector:
-        _page(options, aligner, collector)
+    _summary(options, aligner, total, resumed, time.monotonic() - start)
 
 
 def _targets(options: Options) -> list[Path]:
@@ -476,8 +470,10 @@ def _settings(options: Options, aligner: Aligner, reader: Reader) -> dict[str, A
     }
 
 
-def _resume(journal: Journal | None, reader: Reader) -> tuple[Counts, int]:
-    """What earlier runs counted; the reader goes over what they did."""
+def _resume(
+    journal: Journal | None, reader: Reader, collector: Collector | None
+) -> tuple[Counts, int]:
+    """What earlier runs counted; the reader goes over what they did, the collector recalls it."""
     from mx.engine.pipeline import Counts
 
     total = Counts()
@@ -485,6 +481,8 @@ def _resume(journal: Journal | None, reader: Reader) -> tuple[Counts, int]:
         if not journal or not journal.complete:
             reader.skip(record.pairs, record.digest)
         total += Counts(*record.counts)
+    if journal is not None and collector:
+        collector.recall(journal.notes())
     return total, total.pairs
 
 
@@ -499,7 +497,8 @@ def _stream(
     return stream(engine, reader.chunks(), aligner.backend.workers)
 
 
-def _write(done: Done, journal: Journal | None) -> None:
+def _write(done: Done, journal: Journal | None, collector: Collector | None) -> None:
+    kept = collector.add(done.items.pop()[0]) if collector else None
     parts = [_text(items) for items in done.items]
     if journal is None:
         from mx.engine.files import open_output
@@ -508,6 +507,8 @@ def _write(done: Done, journal: Journal | None) -> None:
             out.write(parts[0])
         return
     note = done.pairs.note
+    if collector and kept:
+        parts.append(collector.note(kept))
     journal.append(parts, done.counts.pairs, note.digest, done.counts.row(), note.whole)
 
 
@@ -525,16 +526,16 @@ def _progress(options: Options, total: Counts, resumed: int, start: float) -> No
     click.echo(f"\r{total.pairs:,} pairs, {rate:,.0f} pairs/s ", err=True, nl=False)
 
 
-def _summary(
-    options: Options,
-    aligner: Aligner,
-    total: Counts,
-    resumed: int,
-    seconds: float,
-    collector: Collector | None,
-) -> None:
-    rate = (total.pairs - resumed) / max(seconds, 1e-9)
+def _rates(total: Counts, resumed: int, seconds: float) -> tuple[float, float]:
+    """Pairs per second of this run, links per word of all."""
     per_word = 2 * total.links / total.words if total.words else 0.0
+    return (total.pairs - resumed) / max(seconds, 1e-9), per_word
+
+
+def _summary(
+    options: Options, aligner: Aligner, total: Counts, resumed: int, seconds: float
+) -> None:
+    rate, per_word = _rates(total, resumed, seconds)
     if not options.quiet:
         if sys.stderr.isatty():
             click.echo("\r", err=True, nl=False)
@@ -546,8 +547,6 @@ def _summary(
         )
     if options.signature:
         _say(aligner.signature())
-    if options.report and collector:
-        _report(options, aligner, total, resumed, seconds, rate, per_word, collector)
 
 
 def _report(
@@ -556,12 +555,13 @@ def _report(
     total: Counts,
     resumed: int,
     seconds: float,
-    rate: float,
-    per_word: float,
     collector: Collector,
 ) -> None:
     from mx.engine.files import atomic_write
 
+    if not options.report:
+        return
+    rate, per_word = _rates(total, resumed, seconds)
     report = {
         **vars(total),
         "links_per_word": round(per_word, 6),
@@ -573,9 +573,9 @@ def _report(
         "model": aligner.bundle.digest,
         "threads": aligner.backend.workers,
         "shard": "{}/{}".format(*options.shard),
-        "corpus": collector.report(),  # of the pairs this run aligned, not of an earlier one
+        "corpus": collector.report(),
     }
-    with atomic_write(str(options.report)) as file:
+    with atomic_write(options.report) as file:
         file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
@@ -584,9 +584,11 @@ def _page(options: Options, aligner: Aligner, collector: Collector) -> None:
     from mx.engine.view.model import model_page
     from mx.engine.view.page import build
 
+    if not options.html:
+        return
     names = [os.path.basename(name) for name in (options.src, options.tgt) if name]
     text = build(model_page(aligner, collector, " · ".join([*names, aligner.bundle.name])))
-    with atomic_write(str(options.html)) as file:
+    with atomic_write(options.html) as file:
         file.write(text.encode())
 
 

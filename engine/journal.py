@@ -2,7 +2,8 @@
 Knows bytes, records and renames; which lines are written is the matter of others.
 
 Each chunk is appended to the part files and synced before its record is, so whatever a record
-speaks of is on the disk; what a killed run wrote beyond the last record is cut off."""
+speaks of is on the disk; what a killed run wrote beyond the last record is cut off. Besides what
+gets a name in the end, a run may keep notes for itself, which go with the folder."""
 
 from __future__ import annotations
 
@@ -37,8 +38,11 @@ class Record:
 class Journal:
     """The unfinished output of one command; use as `with Journal.open(...) as journal`."""
 
-    def __init__(self, targets: Sequence[Path], records: list[Record], complete: bool) -> None:
+    def __init__(
+        self, targets: Sequence[Path], records: list[Record], complete: bool, notes: bool = False
+    ) -> None:
         self.targets = targets
+        self._notes = notes
         self.folder = folder_of(targets[0])
         self.records = records
         self.complete = complete
@@ -48,10 +52,12 @@ class Journal:
     @classmethod
     @contextmanager
     def open(
-        cls, targets: Sequence[Path], settings: Mapping[str, Any], *, restart: bool = False
-    ) -> Iterator[Journal]:
+        cls, targets: Sequence[Path], settings: Mapping[str, Any], *, restart: bool = False,
+        notes: bool = False,
+    ) -> Iterator[Journal]:  # fmt: skip
         """The journal beside the first target: a new one, or the one of a run with the same
-        settings, which goes on. Other settings, or a run under way, are errors."""
+        settings, which goes on. Other settings, or a run under way, are errors. With `notes` a
+        chunk has, after the bytes of its targets, some that are only kept to be read again."""
         folder = folder_of(targets[0])
         header = {"mx-align": _VERSION, "targets": [path.name for path in targets], **settings}
         with ExitStack() as stack:
@@ -60,7 +66,7 @@ class Journal:
                 stack.enter_context(_locked(folder, targets[0]))
                 if restart:
                     (folder / "journal").unlink(missing_ok=True)
-                journal = cls(targets, *_read(folder, header, targets[0]))
+                journal = cls(targets, *_read(folder, header, targets[0]), notes)
                 stack.callback(journal._close)
                 journal._start(header)
             yield journal
@@ -70,10 +76,16 @@ class Journal:
 
     def _start(self, header: Mapping[str, Any]) -> None:
         """Open the part files, cut to what the records speak of; drop a half record."""
+        wanted = len(self.targets) + self._notes
+        sizes = self.records[-1].sizes if self.records else [0] * wanted
+        if len(sizes) < wanted:
+            raise MxError(
+                f"{self.folder} was begun without --report or --html, which must see every pair; "
+                "leave them out or give --restart to begin anew"
+            )
         if self.complete:
             return
-        sizes = self.records[-1].sizes if self.records else [0] * len(self.targets)
-        for n, size in enumerate(sizes):
+        for n, size in enumerate(sizes[:wanted]):
             path = self._part(n)
             found = path.stat().st_size if path.exists() else 0
             if found < size:
@@ -98,7 +110,7 @@ class Journal:
     def append(
         self, parts: Sequence[bytes], pairs: int, digest: str, counts: Sequence[int], whole: bool
     ) -> None:
-        """Add a chunk: its bytes for each target."""
+        """Add a chunk: its bytes for each target, and its notes if there are any."""
         with _writing(self.targets[0]):
             for file, data in zip(self._parts, parts, strict=True):
                 file.write(data)
@@ -108,6 +120,18 @@ class Journal:
             record = Record(pairs, digest, list(counts), sizes, whole)
             self._note(vars(record))
         self.records.append(record)
+
+    def notes(self) -> Iterator[bytes]:
+        """The lines of the notes of all records, without their ends."""
+        path = self._part(len(self.targets))
+        # Killed while its folder was being removed, a run may have lost them.
+        if not self._notes or not self.records or not path.exists():
+            return
+        with open(path, "rb") as file:
+            left = self.records[-1].sizes[-1]
+            while left > 0 and (line := file.readline()):
+                left -= len(line)
+                yield line.rstrip(b"\n")
 
     def _note(self, values: Mapping[str, Any]) -> None:
         assert self._log is not None

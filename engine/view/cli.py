@@ -4,6 +4,7 @@ Knows flags, files and messages; the page is made by `page`, the numbers by `dig
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,7 @@ class Options:
     one_based: bool
     gold_one_based: bool
     reverse: bool
+    scores: str | None
     ignore_scores: bool
     quiet: bool
 
@@ -75,6 +77,7 @@ class Row:
 @click.option("--one-based", is_flag=True, help="LINKS and --compare count words from 1.")
 @click.option("--gold-one-based", is_flag=True, help="--gold counts words from 1 (NAACL does).")
 @click.option("--reverse", is_flag=True, help="LINKS and --compare have the target side first.")
+@click.option("--scores", metavar="FILE", help="Scores of LINKS, as mx-align --scores writes them.")
 @click.option("--ignore-scores", is_flag=True, help="Do not read the scores of `0-0:0.93`.")
 @click.option("--quiet", is_flag=True, help="No note on stderr.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -87,6 +90,7 @@ def main(debug: bool, **flags: Any) -> None:
     \b
     Examples:
       mx-view test.en test.fr mine.links --gold test.talp --compare theirs.links -o test.html
+      mx-view test.en test.fr mine.links --scores mine.scores -o test.html
       mx-view test.en test.fr -m en-fr.mx --gold test.talp -o test.html
     """
     try:
@@ -124,7 +128,10 @@ def _view(options: Options) -> None:
 def _check(options: Options) -> None:
     if bool(options.links) == bool(options.model):
         raise MxError("give either LINKS or a model with -m")
-    names = [options.src, options.tgt, options.links, options.gold, options.compare]
+    if options.scores and (options.model or options.ignore_scores):
+        other = "-m, which has its own" if options.model else "--ignore-scores"
+        raise MxError(f"--scores cannot go with {other}; leave one of them out")
+    names = [options.src, options.tgt, options.links, options.gold, options.compare, options.scores]
     if names.count("-") > 1:
         raise MxError("`-` (stdin) was given more than once; name a file for the others")
     real = [os.path.realpath(name) for name in names if name not in (None, "-")]
@@ -140,8 +147,11 @@ def _title(options: Options) -> str:
 # ---- link files ----
 
 
-def rows(path: str, *, one_based: bool = False, reverse: bool = False) -> Iterator[Row]:
-    """The lines of a link file in any format, read while they are needed."""
+def rows(
+    path: str, *, one_based: bool = False, reverse: bool = False, scores: str | None = None
+) -> Iterator[Row]:
+    """The lines of a link file in any format, read while they are needed; `scores` is a file that
+    has a number for each link, in the order of the line."""
     from mx.engine.files import read_lines
     from mx.engine.links import Gold, detect, parse_file, parse_scored, parse_talp
 
@@ -149,15 +159,39 @@ def rows(path: str, *, one_based: bool = False, reverse: bool = False) -> Iterat
     head = list(islice(lines, 100))
     name = "standard input" if path == "-" else path
     if detect(head) == "naacl":
+        if scores:
+            raise MxError(f"{name} is a NAACL file, whose lines --scores does not know")
         for gold in parse_file([*head, *lines], name, "naacl", reverse=reverse).sentences:
             yield Row(gold, [(i, j, 1.0) for i, j in sorted(gold.possible)], False)
         return
-    for number, line in enumerate(chain(head, lines), 1):
+    lines = chain(head, lines)
+    for number, line in enumerate(_joined(lines, name, scores) if scores else lines, 1):
         where = f"{name} line {number}"
         gold, links = parse_talp(line, one_based, where), parse_scored(line, one_based, where)
         if reverse:
             gold, links = gold.swapped(), sorted((j, i, score) for i, j, score in links)
         yield Row(Gold(gold.sure, gold.possible), links, ":" in line)
+
+
+def _joined(lines: Iterable[str], name: str, scores: str) -> Iterator[str]:
+    """Lines of links with their scores after colons."""
+    from mx.engine.files import read_lines
+    from mx.engine.text import split
+
+    for number, (line, values) in enumerate(zip_longest(lines, read_lines(scores)), 1):
+        if line is None or values is None:
+            raise _uneven(scores, number if line is None else number - 1, number - 1, name)
+        links, numbers = split(line.rstrip("\r")), split(values.rstrip("\r"))
+        if len(links) != len(numbers):
+            raise InputError(
+                f"{scores} line {number} has {len(numbers)} scores, but {name} has {len(links)} "
+                "links there; are they of the same run?"
+            )
+        if wrong := [value for value in numbers if not re.fullmatch(r"[0-9.eE+-]+", value)]:
+            raise InputError(f"{scores} line {number}: {wrong[0][:40]!r} is not a score")
+        # A score that the link already has gives way.
+        both = zip(links, numbers, strict=True)
+        yield " ".join(f"{link.partition(':')[0]}:{value}" for link, value in both)
 
 
 def _inside(row: Row, n_src: int, n_tgt: int, path: str, number: int) -> None:
@@ -209,7 +243,8 @@ def _chunks(options: Options) -> Iterator[list[tuple[list[str], list[str], Row]]
 
     path = str(options.links)
     chunk: list[tuple[list[str], list[str], Row]] = []
-    found = rows(path, one_based=options.one_based, reverse=options.reverse)
+    based = {"one_based": options.one_based, "reverse": options.reverse}
+    found = rows(path, scores=options.scores, **based)
     both = zip_longest(read_pairs(options.src, options.tgt), found)
     for number, (lines, row) in enumerate(both, 1):
         if lines is None or row is None:
@@ -218,9 +253,8 @@ def _chunks(options: Options) -> Iterator[list[tuple[list[str], list[str], Row]]
         src, tgt = map(split, lines)
         _inside(row, len(src), len(tgt), path, number)
         if not options.ignore_scores and not all(0 <= score <= 1 for *_, score in row.links):
-            raise InputError(
-                f"{path} line {number}: a score is not between 0 and 1; give --ignore-scores"
-            )
+            where = f"{options.scores or path} line {number}"
+            raise InputError(f"{where}: a score is not between 0 and 1; give --ignore-scores")
         chunk.append((src, tgt, row))
         if len(chunk) == _CHUNK:
             yield chunk

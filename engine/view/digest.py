@@ -5,8 +5,10 @@ Pairs are sampled by a hash of their number: which ones does not depend on chunk
 
 from __future__ import annotations
 
+import json
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,15 @@ import numpy.typing as npt
 
 from mx.engine.batching import IntArray
 from mx.engine.decode import Links
+from mx.engine.errors import MxError
 from mx.engine.links import Link
 from mx.engine.pipeline import Pairs
 
 WORST = 20
 MOST_LINKS = 6  # words with as many links or more are counted together
 BINS = 20  # of scores
+
+_COUNTED = ("links_per_src", "links_per_tgt", "link_scores", "pair_scores")
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,7 +94,9 @@ class Collector:
             [_pick(pairs, links, int(k), float(scores[k])) for k in chosen],
         )
 
-    def add(self, digest: Digest) -> None:
+    def add(self, digest: Digest) -> Digest:
+        """Count a digest; gives it back with only those of its pairs that were kept, which is all
+        that has to be remembered of it."""
         with self._lock:
             old = self.total
             worst = sorted(old.worst + digest.worst, key=lambda one: (one.score, one.number))
@@ -106,6 +113,35 @@ class Collector:
                 worst[: self.worst],
                 sample,
             )
+            return replace(
+                digest,
+                worst=_common(digest.worst, self.total.worst),
+                sample=_common(digest.sample, self.total.sample),
+            )
+
+    def note(self, kept: Digest) -> bytes:
+        """What `add` gave back, as a line of JSON that `recall` understands."""
+        values = {"of": self.sample, **vars(kept)}
+        return json.dumps(values, default=_plain).encode() + b"\n"
+
+    def recall(self, notes: Iterable[bytes]) -> None:
+        """Add what an earlier run noted; afterwards nothing tells that there were two runs."""
+        for line in notes:
+            try:
+                values = json.loads(line)
+                of = values.pop("of")
+                digest = _recalled(values)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise MxError(
+                    "the notes for --report and --html are damaged; give --restart to begin anew"
+                ) from None
+            if self.sample and of < self.sample:
+                begun = f"with --html-sample {of}" if of else "without --html"
+                raise MxError(
+                    f"the first run was begun {begun}; repeat its command, or give --restart to "
+                    "begin anew"
+                )
+            self.add(digest)
 
     def picked(self) -> list[Picked]:
         """The sample and the worst pairs, each once, in the order of the text."""
@@ -183,6 +219,27 @@ def _pick(pairs: Pairs, links: Links, k: int, score: float) -> Picked:
         links.score[part].tolist(),
         score,
     )
+
+
+def _common(some: list[Picked], others: list[Picked]) -> list[Picked]:
+    numbers = {one.number for one in others}
+    return [one for one in some if one.number in numbers]
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and picked pairs as what JSON knows; its numbers come back exactly as they were."""
+    return value.tolist() if isinstance(value, np.ndarray) else vars(value)
+
+
+def _recalled(values: dict[str, Any]) -> Digest:
+    counts = {name: np.array(values[name], np.int64) for name in _COUNTED}
+    worst, sample = (list(map(_picked, values[name])) for name in ("worst", "sample"))
+    return Digest(values["pairs"], **counts, worst=worst, sample=sample)
+
+
+def _picked(values: dict[str, Any]) -> Picked:
+    words = {side: tuple(values[side]) for side in ("src", "tgt")}
+    return Picked(**{**values, **words, "links": [(i, j) for i, j in values["links"]]})
 
 
 def _row(one: Picked) -> dict[str, Any]:

@@ -90,6 +90,31 @@ def test_killed_while_files_get_their_names(tmp_path, moved):
     assert not folder.exists()
 
 
+def test_notes_are_kept_until_the_end_and_get_no_name(tmp_path):
+    target = tmp_path / "out"
+    with Journal.open([target], SETTINGS, notes=True) as journal:
+        assert list(journal.notes()) == []
+        for data in (b"first\n", b"second\n"):
+            journal.append([data, b"on " + data], 2, "d", [2, 0, 0, 0, 1, 4], True)
+    with open(folder_of(target) / "part1", "ab") as file:
+        file.write(b"on nothing\n")  # without a record
+    with Journal.open([target], SETTINGS) as journal:
+        assert list(journal.notes()) == []  # nobody wants them now
+    with Journal.open([target], SETTINGS, notes=True) as journal:
+        assert list(journal.notes()) == [b"on first", b"on second"]
+        journal.finish()
+    assert target.read_bytes() == b"first\nsecond\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_notes_cannot_begin_in_the_middle(tmp_path):
+    with Journal.open([tmp_path / "out"], SETTINGS) as journal:
+        write(journal, b"line\n")
+    begun = pytest.raises(MxError, match=r"begun without --report or --html.*--restart")
+    with begun, Journal.open([tmp_path / "out"], SETTINGS, notes=True):
+        pass
+
+
 def test_other_settings_are_named(tmp_path):
     target = tmp_path / "out"
     with Journal.open([target], SETTINGS) as journal:

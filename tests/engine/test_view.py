@@ -3,6 +3,9 @@
 import base64
 import json
 import re
+import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -186,6 +189,38 @@ def test_scores_in_the_file_move_with_the_slider(texts):
     assert data_of(Path("view.html").read_text("utf-8"))["threshold"] is None
 
 
+def test_scores_in_a_file_of_their_own(texts, bundle):
+    """What mx-align wrote, also with the target first and counted from 1."""
+    model, files = ["-m", str(bundle)], ["-o", "m.links", "--scores", "m.scores"]
+    for flags in ([], ["--reverse", "--one-based"]):
+        result = CliRunner().invoke(align_cli.main, ["a.src", "a.tgt", *model, *files, *flags])
+        assert result.exit_code == 0, result.output
+        view("a.src", "a.tgt", "m.links", "--scores", "m.scores", *flags)
+        data = data_of(Path("view.html").read_text("utf-8"))
+        assert data["threshold"] == page.LOWEST and data["report"]["scored"]
+        found = Aligner.load(bundle).align_pair("das Haus", "the house")
+        assert len(found) > 1 and len(set(found.scores)) > 1
+        wanted = page.quantized(np.round(found.scores, 4)).tolist()
+        rows = np.reshape(data["pairs"][0]["l"], (-1, 3)).tolist()
+        assert rows == [[*link, score] for link, score in zip(found.links, wanted, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "scores, message",
+    [
+        ("0.5\n\n0.1 0.2 0.3\n", "s line 1 has 1 scores, but a.links has 2 links"),
+        ("0.5 0.5\n\n", "s ends after 2 lines, but a.links goes on"),
+        ("0.5 0.5\n\n1 1 1\n\n", "s has 4 lines or more, but a.links has 3"),
+        ("0.5 many\n\n1 1 1\n", "s line 1: 'many' is not a score"),
+        ("0.5 -2\n\n1 1 1\n", "s line 1: a score is not between 0 and 1"),
+    ],
+)
+def test_scores_that_do_not_fit(texts, scores, message):
+    Path("s").write_text(scores)
+    result = view("a.src", "a.tgt", "a.links", "--scores", "s", code=2)
+    assert message in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_a_sample_is_small_and_keeps_the_line_numbers(texts):
     for name, line in (("l.src", "a b"), ("l.tgt", "c"), ("l.links", "0-0")):
         Path(name).write_text(f"{line}\n" * 500)
@@ -226,6 +261,8 @@ def test_a_model_gives_all_layers(texts, bundle):
         (["a.src", "a.tgt", "a.links", "-o", "a.src"], "would be overwritten"),
         (["a.src", "-", "-"], "more than once"),
         (["a.src", "no.tgt", "a.links"], "no.tgt"),
+        (["a.src", "a.tgt", "-m", "x.mx", "--scores", "s"], "--scores cannot go with -m"),
+        (["a.src", "a.tgt", "g.naacl", "--scores", "a.links"], "g.naacl is a NAACL file"),
     ],
 )
 def test_mistakes_are_told_in_one_line(texts, arguments, message):
@@ -233,6 +270,7 @@ def test_mistakes_are_told_in_one_line(texts, arguments, message):
     Path("short.links").write_text("0-0\n")
     Path("out.links").write_text("5-0\n\n\n")
     Path("log.links").write_text("0-0:-3.5\n\n\n")
+    Path("g.naacl").write_text("1 1 1 S\n")
     result = view(*arguments, code=2)
     assert re.search(message, result.stderr) and result.stderr.count("\n") == 1
     assert Path("a.src").read_text("utf-8").startswith("das")
@@ -253,6 +291,90 @@ def test_mx_align_writes_page_and_report(texts, bundle, monkeypatch):
     links = sum(report["corpus"]["link_scores"]["counts"])
     assert links == report["links"] == len(plain.stdout.split())
     assert 2 <= len(data["pairs"]) <= 3
+
+
+PAIRS = [
+    f"{src} {k % 7} ||| {tgt} {k % 5}\n"
+    for k, (src, tgt) in enumerate([("The Cat", "die Katze"), ("sat <on>", "saß"), ("", "x")] * 15)
+]
+LOOK = ["--chunk-pairs", "8", "--report", "r.json", "--html", "r.html"]
+
+
+def align(bundle, *arguments, pairs: int = len(PAIRS), code: int = 0):
+    line = ["-", "-m", str(bundle), *arguments]
+    result = CliRunner().invoke(align_cli.main, line, input="".join(PAIRS[:pairs]).encode())
+    assert result.exit_code == code, result.output
+    return result
+
+
+def seen() -> tuple[dict, str]:
+    """The report on the corpus, and the page."""
+    return json.loads(Path("r.json").read_text())["corpus"], Path("r.html").read_text()
+
+
+def begin(bundle, *arguments, killed: int = 29) -> None:
+    """Align some of the pairs, until the process is killed."""
+    command = [sys.executable, "-m", "mx.engine.cli", "-", "-m", str(bundle), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        process.stdin.write("".join(PAIRS[:killed]).encode())
+        process.stdin.flush()
+        journal = Path("out.partial/journal")
+        for _ in range(300):
+            if journal.exists() and journal.read_bytes().count(b'"pairs"') >= killed // 8:
+                break
+            time.sleep(0.1)
+        process.kill()  # while it waits for more input
+
+
+def test_the_report_of_a_killed_run_is_that_of_all_its_pairs(texts, bundle):
+    flags = [*LOOK, "--html-sample", "7", "-o", "out"]
+    align(bundle, *flags)
+    whole, links = seen(), Path("out").read_bytes()
+    assert whole[0]["pairs"] == len(PAIRS)
+    for name in ("out", "r.json", "r.html"):
+        Path(name).unlink()
+    begin(bundle, *flags)
+    result = align(bundle, *flags)
+    assert "(24 of them by an earlier run)" in result.stderr
+    assert seen() == whole and Path("out").read_bytes() == links
+    assert not Path("out.partial").exists()
+
+
+@pytest.mark.parametrize("where", ["Journal.finish", "_publish"])
+def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
+    """The report is written again, also if the links were already on their way to their name."""
+    flags = [*LOOK, "-o", "out"]
+    align(bundle, *flags)
+    whole = seen()
+
+    def killed(*_):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"mx.engine.journal.{where}", killed)
+        assert str(align(bundle, *flags, code=1).exception) == "killed"
+    assert Path("out.partial").exists()
+    for name in ("r.json", "r.html"):
+        Path(name).unlink()
+    assert "by an earlier run" in align(bundle, *flags).stderr
+    assert seen() == whole
+
+
+def test_a_run_goes_on_with_other_wishes(texts, bundle, monkeypatch):
+    monkeypatch.setattr(align_cli, "_leave", lambda code: exit(code))
+    align(bundle, *LOOK, "--html-sample", "3", "-o", "whole")
+    few = seen()
+    sampled = [*LOOK, "--html-sample", "5", "-o", "out"]
+    begin(bundle, *sampled)
+    more = align(bundle, *LOOK, "--html-sample", "6", "-o", "out", code=2)
+    assert "was begun with --html-sample 5" in more.stderr
+    align(bundle, *LOOK, "--html-sample", "3", "-o", "out")
+    assert seen() == few
+    begin(bundle, "--chunk-pairs", "8", "-o", "out")
+    result = align(bundle, *sampled, code=2)
+    assert "was begun without --report or --html" in result.stderr
+    align(bundle, "--chunk-pairs", "8", "-o", "out")
+    assert Path("out").read_bytes() == Path("whole").read_bytes()
 
 
 @pytest.mark.parametrize("flag", ["--html", "--report"])

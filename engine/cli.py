@@ -115,9 +115,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.fail(f"{value!r} is not a list of numbers like 0,2", param, ctx)
 
 
-@click.command(
-    cls=SectionedCommand, sections=_SECTIONS, context_settings={"max_content_width": 96}
-)
+@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"max_content_width": 96})
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
 @click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: the installed one].")

@@ -14,6 +14,7 @@ import click
 
 from mx.engine import __version__
 from mx.engine.errors import InputError, MxError
+from mx.engine.helptext import SectionedCommand
 from mx.engine.links import FORMATS, LinkFile, read_links
 
 if TYPE_CHECKING:
@@ -57,20 +58,7 @@ class System:
     compared: Comparison | None
 
 
-class _Command(click.Command):
-    """A command whose options are listed under the titles of _SECTIONS, the rest after."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        records = {option.name: option.get_help_record(ctx) for option in options}
-        for title, names in _SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([record for name in names if (record := records.pop(name))])
-        with formatter.section("General"):
-            formatter.write_dl([record for record in records.values() if record])
-
-
-@click.command(cls=_Command, context_settings={"max_content_width": 96})
+@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"max_content_width": 96})
 @click.argument("gold")
 @click.argument("links", nargs=-1, required=True)
 @click.option(

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # What training code may take from the engine: data formats and rules, nothing that aligns.
-FOR_TRAINER = {"text", "files", "links", "score", "bundle", "errors", "view"}
+FOR_TRAINER = {"text", "files", "links", "score", "bundle", "errors", "helptext", "view"}
 # mx-analyze looks at bundles too, which only the engine can run.
 FOR_ANALYSIS = FOR_TRAINER | {"aligner"}
 

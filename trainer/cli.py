@@ -16,6 +16,7 @@ import click
 
 from mx.engine import __version__
 from mx.engine.errors import MxError
+from mx.engine.helptext import SectionedCommand
 from mx.trainer.config import PRESETS, ModelConfig, TrainConfig, read_object
 
 # Each group of settings begins at this field and ends before the next.
@@ -69,35 +70,24 @@ def shown(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}"
 
 
-class TrainCommand(click.Command):
-    """Adds the flags of the settings, and titles to the help."""
+class TrainCommand(SectionedCommand):
+    """Adds the flags of the settings to those of the command."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.titles = {
-            **dict.fromkeys(("output", "resume", "plot", "restart", "preset", "config"), "Run"),
-            **dict.fromkeys(_TEXTS, "Files"),
-            **dict.fromkeys(("device", "gpus", "threads"), "Machine"),
+        sections = {
+            "Run": ["output", "resume", "plot", "restart", "preset", "config"],
+            "Files": [*_TEXTS],
+            "Machine": ["device", "gpus", "threads"],
         }
+        super().__init__(*args, sections=sections, **kwargs)
         for title, option in setting_options():
             assert option.name
-            self.titles[option.name] = title
+            sections.setdefault(title, []).append(option.name)
             self.params.append(option)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["arguments"] = list(args)  # for the processes of --gpus
         return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record and isinstance(param, click.Option):
-                groups.setdefault(self.titles.get(param.name or "", "General"), []).append(record)
-        general = groups.pop("General")
-        for title, records in [*groups.items(), ("General", general)]:
-            with formatter.section(title):
-                formatter.write_dl(records)
 
 
 # ---- the command ----

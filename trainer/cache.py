@@ -252,12 +252,6 @@ class Side:
         rows = np.asarray(indices, np.int64)
         return np.asarray(self._offsets[rows + 1] - self._offsets[rows], np.int64)
 
-    def all_lengths(self) -> npt.NDArray[np.int32]:
-        """Number of pieces of every sentence, (n,); the one array here that grows with n."""
-        lengths = np.empty(len(self), np.int32)
-        np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="same_kind")
-        return lengths
-
     def pieces(self, i: int) -> IntArray:
         """The piece ids of sentence i."""
         return np.asarray(self._stored(i) & (self._first - 1), np.int64)

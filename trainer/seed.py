@@ -10,6 +10,7 @@ lean on a table over word beginnings and on words that begin alike in both langu
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,7 +23,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from mx.engine.errors import InputError
+from mx.engine.errors import InputError, MxError
 from mx.engine.files import atomic_write
 from mx.trainer.seed_hmm import Direction, Moves, Pairing, smoothed
 from mx.trainer.seed_text import (
@@ -152,15 +153,12 @@ class _Learner:
         words: tuple[Vocabulary, Vocabulary],
         config: SeedConfig,
         report: Progress,
-        folder: str,
     ) -> None:
         self.config, self.report = config, report
         self.sides = src, tgt
         blocks = make_blocks(src.lengths, tgt.lengths)
         self.groups = make_groups(blocks)
-        total = sum(block.cells for block in blocks)
-        # On disk, where the system may drop what it does not need just now.
-        self.cells = np.memmap(Path(folder) / "cells", np.int32, "w+", shape=max(total, 1))
+        self.cells = _on_disk(sum(block.cells for block in blocks))
         self.occurrences = tuple(
             np.bincount(side.ids, minlength=len(vocabulary.words))
             for side, vocabulary in zip(self.sides, words, strict=True)
@@ -282,6 +280,25 @@ class _Learner:
         return np.maximum(null, 1e-9).astype(np.float32)
 
 
+def _on_disk(n: int) -> npt.NDArray[np.int32]:
+    """Room for n numbers in a file, which the system may drop from memory while it needs others.
+    The file has no name in its folder, so that nothing stays there however the process ends."""
+    size = n * np.dtype(np.int32).itemsize
+    folder = "the temporary folder"
+    try:
+        folder = tempfile.gettempdir()  # writes to see where it can
+        with tempfile.TemporaryFile(prefix="mx-seed-") as file:
+            if hasattr(os, "posix_fallocate"):
+                # A mapped file with holes kills the process (SIGBUS) when the disk gets full.
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, np.int32, "r+", shape=n)
+    except OSError as error:
+        raise MxError(
+            f"learning needs a temporary file of {size / 1e6:,.1f} MB in {folder}: "
+            f"{error.strerror}; make room there or set TMPDIR to a folder on another disk"
+        ) from error
+
+
 def _normal(counts: npt.NDArray[Any], given: Ints, n: int) -> tuple[Floats, Any]:
     """Counts as probabilities given a word, and the total of each word."""
     counts[0] = 0
@@ -346,10 +363,8 @@ class SeedModel:
                 "there is nothing to learn from"
             )
         report(f"learning from {n_learned:,} of {n_read:,} pairs")
-        with tempfile.TemporaryDirectory(prefix="mx-seed-") as folder:
-            learner = _Learner(src, tgt, words, config, report, folder)
-            learner.run()
-            del learner.cells
+        learner = _Learner(src, tgt, words, config, report)
+        learner.run()
         return cls._from(learner, words, n_learned)
 
     @classmethod
@@ -517,15 +532,3 @@ class _LookUp:
         fwd = np.where(padding, 0, np.where(known, model.fwd[place], np.minimum(fwd, 1)))
         bwd = np.where(padding, 0, np.where(known, model.bwd[place], np.minimum(bwd, 1)))
         return fwd.astype(np.float32), bwd.astype(np.float32)
-
-
-def seed_links(
-    src: Iterable[Sequence[str]],
-    tgt: Iterable[Sequence[str]],
-    config: SeedConfig | None = None,
-    *,
-    threshold: float = 0.4,
-) -> list[list[SeedLink]]:
-    """Learns from the sentences and gives the links of each pair."""
-    pairs = list(zip(src, tgt, strict=True))
-    return list(SeedModel.learn(pairs, config).align(pairs, threshold=threshold))

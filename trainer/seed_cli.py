@@ -20,6 +20,9 @@ from mx.engine.errors import InputError, MxError
 if TYPE_CHECKING:
     from mx.trainer.seed import SeedModel
 
+# What a model is learned with, and therefore cannot be chosen once it is there.
+_LEARNING = ("lowercase", "max_pairs", "max_cells", "max_words")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -31,9 +34,9 @@ class Options:
     scores: str | None
     lowercase: bool
     threshold: float
-    max_pairs: int
-    max_cells: int
-    max_words: int
+    max_pairs: int | None
+    max_cells: int | None
+    max_words: int | None
     save: str | None
     load: str | None
     signature: bool
@@ -57,14 +60,12 @@ class Options:
     "--max-pairs",
     type=click.IntRange(min=2),
     metavar="N",
-    default=1_000_000,
     help="Learn from an even sample of at most N pairs; all are aligned [default: 1000000].",
 )
 @click.option(
     "--max-cells",
     type=click.IntRange(min=1),
     metavar="N",
-    default=100_000_000,
     help="The same for source words x target words, summed over the pairs; bounds time and "
     "memory [default: 100000000].",
 )
@@ -72,11 +73,15 @@ class Options:
     "--max-words",
     type=click.IntRange(min=1),
     metavar="N",
-    default=100,
     help="Do not learn from sentences with more words; they are aligned [default: 100].",
 )
 @click.option("--save", metavar="MODEL", help="Keep what was learned (.npz).")
-@click.option("--load", metavar="MODEL", help="Learn nothing: use what --save kept.")
+@click.option(
+    "--load",
+    metavar="MODEL",
+    help="Learn nothing: use what --save kept, in lower case or not as it was learned; excludes "
+    "--lowercase, --max-... and --save.",
+)
 @click.option("--signature", is_flag=True, help="Say on stderr how the links were made.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -136,15 +141,17 @@ def _pairs(options: Options) -> Iterator[tuple[list[str], list[str]]]:
 def _model(options: Options, report: Callable[[str], None]) -> SeedModel:
     from mx.trainer.seed import SeedConfig, SeedModel
 
+    given = {name: value for name in _LEARNING if (value := getattr(options, name))}
     if options.load is not None:
+        refused = [*given, *(["save"] if options.save is not None else [])]
+        if refused:
+            flags = ", ".join("--" + name.replace("_", "-") for name in refused)
+            raise InputError(
+                f"--load {options.load} learns nothing, so that {flags} cannot be heeded; leave "
+                "that out, or leave out --load to learn anew"
+            )
         return SeedModel.load(options.load)
-    config = SeedConfig(
-        lowercase=options.lowercase,
-        max_pairs=options.max_pairs,
-        max_cells=options.max_cells,
-        max_words=options.max_words,
-    )
-    model = SeedModel.learn(_pairs(options), config, report=report)
+    model = SeedModel.learn(_pairs(options), SeedConfig(**given), report=report)
     if options.save is not None:
         model.save(options.save)
     return model

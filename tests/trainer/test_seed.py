@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from itertools import product
 from pathlib import Path
 
@@ -11,7 +15,7 @@ from click.testing import CliRunner
 
 from mx.engine.errors import InputError
 from mx.trainer import seed_hmm, seed_text
-from mx.trainer.seed import SeedConfig, SeedModel, seed_links
+from mx.trainer.seed import SeedConfig, SeedModel
 from mx.trainer.seed_cli import main
 
 N_WORDS = 60
@@ -82,8 +86,8 @@ def test_words_never_met_are_linked_when_they_begin_alike(corpus, model):
 
 def test_lowercase_joins_words_that_differ_in_case(corpus):
     pairs = [([w.upper() for w in s], t) if n % 2 else (s, t) for n, (s, t) in enumerate(corpus[0])]
-    config = SeedConfig(lowercase=True)
-    assert f1(places(seed_links(*zip(*pairs, strict=True), config)), corpus[1]) > 0.98
+    model = SeedModel.learn(pairs, SeedConfig(lowercase=True))
+    assert f1(places(model.align(pairs)), corpus[1]) > 0.98
 
 
 # ---- manners ----
@@ -157,6 +161,36 @@ def test_the_number_of_cells_is_bounded(corpus):
     model = SeedModel.learn(corpus[0], SeedConfig(max_cells=cells // 2))
     assert 190 <= model.n_learned <= 200
     assert f1(places(model.align(corpus[0])), corpus[1]) > 0.95
+
+
+def test_nothing_is_left_in_the_temporary_folder_by_a_kill(corpus, tmp_path, monkeypatch):
+    """While it learns there is no name to find, so that there can be none later."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+    SeedModel.learn(corpus[0][:50], report=lambda _: seen.append(list(tmp_path.iterdir())))
+    assert len(seen) > 5 and not any(seen)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="space cannot be reserved here")
+def test_a_full_disk_is_explained(corpus, tmp_path):
+    """The limit on the size of files stands for a full disk."""
+    code = """
+import resource
+from mx.engine.errors import MxError
+from mx.trainer.seed import SeedModel
+pair = ["a", "b", "c", "d"] * 5, ["e", "f", "g"] * 5
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    SeedModel.learn([pair] * 40)
+except MxError as error:
+    print(error)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.stdout.startswith(f"learning needs a temporary file of 0.0 MB in {tmp_path}: ")
+    assert "set TMPDIR" in done.stdout and done.stdout.count("\n") == 1, done
 
 
 def test_saved_and_loaded_it_gives_the_same(corpus, model, tmp_path):
@@ -268,6 +302,8 @@ def test_command_explains_mistakes(files, tmp_path):
         ((files[0], str(tmp_path / "absent")), "does not exist"),
         ((files[0], str(tmp_path / "short")), "equal line counts"),
         ((*files, "--load", str(tmp_path / "absent")), "does not exist"),
+        ((*files, "--load", "m", "--lowercase"), "--load m learns nothing, so that --lowercase"),
+        ((*files, "--load", "m", "--max-words", "9", "--save", "n"), "--max-words, --save cannot"),
     ):
         result = run(*args)
         assert result.exit_code == 2

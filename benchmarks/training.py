@@ -32,8 +32,8 @@ from mx.trainer.config import RunConfig, resolve
 from mx.trainer.corpus import Texts, prepare, tokenizers
 from mx.trainer.data import Batch, Batches, Position
 from mx.trainer.model import Attention, Decoder, MaskAlign, split_heads, valid
+from mx.trainer.objective import Objective
 from mx.trainer.optimizer import make_optimizer, set_rate
-from mx.trainer.train import Objective
 
 # ---- the straightforward implementation ----
 

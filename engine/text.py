@@ -18,6 +18,8 @@ from mx.engine.errors import BundleError, InputError
 
 IntArray = npt.NDArray[np.int64]
 
+MARK = "\u2581"  # SentencePiece puts it before a word
+
 # Known words are forgotten all at once when there are this many, or this many pieces: frequent
 # ones come back with the next lines. A known word takes about 210 bytes, so the two languages
 # together stay near 110 MB; the bound on pieces is for texts whose words are very long.
@@ -123,6 +125,16 @@ class Tokenizer:
             return cls(proto, lowercase=lowercase)
         except (RuntimeError, ValueError) as error:
             raise BundleError(f"{name} is not a SentencePiece model; make it again") from error
+
+    def word_starts(self) -> npt.NDArray[np.float32]:
+        """(vocabulary,): 1 for the pieces that begin a word, else 0.
+
+        Where pieces do not tell, as in a model without the mark before words, all of them may.
+        """
+        pieces = [self._model.id_to_piece(i) for i in range(self.vocab_size)]
+        marked = [piece.startswith(MARK) or i == self._unk for i, piece in enumerate(pieces)]
+        told = MARK in self._model.encode("a", out_type=str)[0]
+        return np.array(marked if told else [True] * len(pieces), np.float32)
 
     def encode(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """The piece ids of one sentence, and for each piece the index of its word."""

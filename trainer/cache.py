@@ -260,14 +260,15 @@ class Side:
         """For each piece of sentence i the index of its word."""
         return np.cumsum(self._stored(i) >= self._first, dtype=np.int64) - 1
 
-    def padded(self, indices: npt.ArrayLike) -> tuple[IntArray, IntArray]:
-        """Piece ids (B, L), padded with 0, and lengths (B,)."""
-        stored, lengths = self._gather(indices)
+    def padded(self, indices: npt.ArrayLike, join: int = 1) -> tuple[IntArray, IntArray]:
+        """Piece ids (B, L), padded with 0, and lengths (B,). `join` sentences make a row each,
+        and what is left over makes a last, shorter one."""
+        stored, lengths = self._gather(indices, join)
         return (stored & (self._first - 1)).astype(np.int64), lengths
 
-    def word_ids_padded(self, indices: npt.ArrayLike) -> IntArray:
-        """Word index of each piece (B, L), padded with -1."""
-        stored, lengths = self._gather(indices)
+    def word_ids_padded(self, indices: npt.ArrayLike, join: int = 1) -> IntArray:
+        """Word index of each piece (B, L), padded with -1; it counts on in a joined row."""
+        stored, lengths = self._gather(indices, join)
         words: IntArray = np.cumsum(stored >= self._first, axis=1, dtype=np.int64) - 1
         words[np.arange(words.shape[1]) >= lengths[:, None]] = -1
         return words
@@ -277,16 +278,18 @@ class Side:
             raise IndexError(f"sentence {i} of {len(self)}")
         return np.asarray(self._ids[self._offsets[i] : self._offsets[i + 1]])
 
-    def _gather(self, indices: npt.ArrayLike) -> tuple[npt.NDArray[Any], IntArray]:
+    def _gather(self, indices: npt.ArrayLike, join: int) -> tuple[npt.NDArray[Any], IntArray]:
         """Stored values (B, L) with zero padding, and lengths (B,), without a loop over rows."""
         rows = np.asarray(indices, np.int64)
         lengths = self.lengths(rows)
-        width = int(lengths.max(initial=0))
-        inside = np.arange(width) < lengths[:, None]  # (B, L)
         ends = np.cumsum(lengths)
         places = np.repeat(self._offsets[rows] - ends + lengths, lengths)
         places += np.arange(len(places))
-        stored = np.zeros((len(rows), width), self._ids.dtype)
+        if len(rows):
+            lengths = np.add.reduceat(lengths, np.arange(0, len(rows), join))
+        width = int(lengths.max(initial=0))
+        inside = np.arange(width) < lengths[:, None]  # (B, L)
+        stored = np.zeros((len(lengths), width), self._ids.dtype)
         stored[inside] = self._ids[places]  # row by row: the order of `places`
         return stored, lengths
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from mx.engine.errors import MxError
 from mx.engine.files import atomic_write, sync_folder
 from mx.trainer.config import RunConfig, from_json
-from mx.trainer.model import MaskAlign
+from mx.trainer.objective import Network, make_network
 
 MODEL = "model.safetensors"
 
@@ -169,12 +169,12 @@ def mean(folders: list[Path]) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
 
 
-def load_model(run: Path) -> tuple[MaskAlign, RunConfig]:
+def load_model(run: Path) -> tuple[Network, RunConfig]:
     """The run's best model, ready to align, and its settings."""
     if not (run / MODEL).exists():
         raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
     config = from_json(run / "config.json")
-    model = MaskAlign(config.model)
+    model = make_network(config.model)
     try:
         assign(model, load_file(run / MODEL))
     except (OSError, SafetensorError) as error:

@@ -27,7 +27,9 @@ _TITLES = {
     "steps": "Optimisation",
     "eval_every": "Bookkeeping",
 }
-_TEXTS = ("valid_src", "valid_tgt", "valid_last", "gold_src", "gold_tgt", "gold", "vocab")
+_TEXTS = (
+    "valid_src", "valid_tgt", "valid_last", "gold_src", "gold_tgt", "gold", "vocab", "teacher",
+)  # fmt: skip
 
 
 # ---- flags from fields ----
@@ -75,7 +77,7 @@ class TrainCommand(SectionedCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         sections = {
-            "Run": ["output", "resume", "plot", "restart", "preset", "config"],
+            "Run": ["output", "resume", "plot", "restart", "preset", "student", "config"],
             "Files": [*_TEXTS],
             "Machine": ["device", "gpus", "threads"],
         }
@@ -97,13 +99,16 @@ class TrainCommand(SectionedCommand):
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
 @click.option("-o", "--output", metavar="RUN", help="Run folder; an unfinished run in it goes on.")
-@click.option("--resume", metavar="RUN", help="Go on with a run, without naming its files again.")
+@click.option("--resume", metavar="RUN", help="Go on with a run, on its files and no others.")
 @click.option("--plot", metavar="RUN", help="Draw how a run went, in RUN/plot.html; no training.")
 @click.option("--restart", is_flag=True, help="Delete the run in the folder and begin anew.")
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
     help="Settings to begin with, listed below [default: compact].",
+)
+@click.option(
+    "--student", is_flag=True, help="Learn the small, fast symmetric model: --preset student."
 )
 @click.option(
     "--config", metavar="FILE", help="Settings from a JSON file, such as another run's config.json."
@@ -120,6 +125,14 @@ class TrainCommand(SectionedCommand):
 @click.option("--gold-src", metavar="FILE", help="Sentences with gold links, source side.")
 @click.option("--gold-tgt", metavar="FILE", help="Sentences with gold links, target side.")
 @click.option("--gold", metavar="FILE", help="Their links (talp or NAACL): reports AER.")
+@click.option(
+    "--teacher",
+    multiple=True,
+    metavar="seed|LINKS|BUNDLE|RUN",
+    help="Who knows links of the text: the statistical aligner, a file of links (`i-j`, one line "
+    "per pair), an exported model, another run. Several are averaged "
+    "[default: seed, where the settings want links].",
+)
 @click.option("--vocab", metavar="SPM", help="Use this SentencePiece model, do not learn one.")
 @click.option(
     "--device",
@@ -155,6 +168,7 @@ def main(ctx: click.Context, debug: bool, **flags: Any) -> None:
     \b
     Examples:
       mx-train corpus.en corpus.fr -o run --preset tiny
+      mx-train corpus.en corpus.fr -o run --student --lowercase
       mx-train corpus.en.zst corpus.fr.zst -o run --preset paper --gpus 4 --lr 7e-4
       mx-train --resume run --steps 80000
     """
@@ -177,6 +191,11 @@ def begin(arguments: list[str], flags: dict[str, Any]) -> int:
 
         click.echo(plot(Path(flags["plot"])))
         return 0
+    flags["teacher"] = list(flags["teacher"]) or None
+    if flags["student"]:
+        if flags["preset"] not in (None, "student"):
+            raise MxError(f"--student and --preset {flags['preset']} exclude each other")
+        flags["preset"] = "student"
     check_files(flags)
     overrides = settings(flags)
     missing = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]
@@ -195,21 +214,27 @@ def begin(arguments: list[str], flags: dict[str, Any]) -> int:
 def check_files(flags: dict[str, Any]) -> None:
     """An error if the files named do not make a whole."""
     if flags["resume"]:
-        given = [name for name in ("src", "tgt", "output", "preset", *_TEXTS) if flags[name]]
-        if given or flags["restart"]:
+        named = ("src", "tgt", "output", "preset", *_TEXTS)
+        given = [shown_flag(name) for name in named if flags[name] is not None]
+        given += ["--restart"] if flags["restart"] else []
+        if given:
             raise MxError(
                 "--resume takes the folder alone, and settings to change; "
-                f"give the whole command with -o to name {', '.join(given) or '--restart'}"
+                f"give the whole command with -o to name {', '.join(given)}"
             )
         return
     if not (flags["src"] and flags["tgt"] and flags["output"]):
         raise MxError("give SRC, TGT and -o RUN, or --resume RUN; `mx-train --help` tells more")
     for names in (("valid_src", "valid_tgt"), ("gold_src", "gold_tgt", "gold")):
-        absent = ["--" + name.replace("_", "-") for name in names if not flags[name]]
+        absent = [shown_flag(name) for name in names if not flags[name]]
         if 0 < len(absent) < len(names):
             raise MxError(f"{' and '.join(absent)} must be given too")
     if flags["valid_src"] and flags["valid_last"]:
         raise MxError("--valid-src and --valid-last exclude each other")
+
+
+def shown_flag(name: str) -> str:
+    return name.upper() if name in ("src", "tgt") else "--" + name.replace("_", "-")
 
 
 def settings(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -240,7 +265,7 @@ def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
         last = flags["valid_last"]
         if last is None:
             last = 0 if flags["valid_src"] else 500
-        named = {name: flags[name] for name in _TEXTS}
+        named = {name: flags[name] for name in _TEXTS if flags[name] is not None}
         texts = Texts(flags["src"], flags["tgt"], **{**named, "valid_last": last})
     run = Path(flags["resume"] or flags["output"])
     command = Command(run, texts, flags["preset"] or "compact", overrides, flags["restart"])

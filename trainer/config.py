@@ -25,6 +25,9 @@ def option(default: Any, text: str) -> Any:
 class ModelConfig:
     """The shape of the network; vocabulary sizes are filled in once the vocabulary is known."""
 
+    kind: Literal["mask-align", "student"] = option(
+        "mask-align", "the network: two masked directions, or the symmetric student of a teacher"
+    )
     width: int = option(512, "model width D")
     ff: int = option(1024, "feed-forward width")
     heads: int = option(4, "attention heads")
@@ -37,6 +40,7 @@ class ModelConfig:
     tied: bool = option(False, "one set of weights for both directions, told apart by side vectors")
     joint_vocab: bool = option(True, "one vocabulary and one embedding for both languages")
     dropout: float = option(0.3, "residual dropout")
+    refine: int = option(16, "student: channels that correct a score by those around it; 0: none")
     src_vocab: int = 0
     tgt_vocab: int = 0
 
@@ -64,8 +68,20 @@ class TrainConfig:
     )
     seed_weight: float = option(1.0, "weight of the seed links at step 0")
     seed_until: float = option(0.6, "share of the run at which the seed links' weight reaches zero")
+    null_weight: float = option(
+        0.1, "student: how much it counts that words without a link have none"
+    )
+    joins: float = option(
+        0.0, "share of the steps in which up to ten pairs are joined into one, to learn long lines"
+    )
+    rounds: int = option(
+        1, "student: from the second round on its own links are mixed with those of the teacher"
+    )
     # optimisation
     steps: int = option(50000, "optimizer steps")
+    minutes: float = option(
+        0.0, "training time, if shorter than the steps take: schedules end with it; 0: no limit"
+    )
     batch_tokens: int = option(36000, "pieces of the longer side per optimizer step, all devices")
     batch_tokens_start: int = option(0, "batch size at step 0, growing linearly; 0: no growth")
     batch_growth_until: float = option(0.5, "share of the run at which the batch is fully grown")
@@ -148,6 +164,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 20000,
         **_SMALL,
     },
+    "student": {
+        "kind": "student",
+        "width": 128,
+        "ff": 256,
+        "encoder_layers": 2,
+        "vocab_size": 16000,
+        "batch_tokens": 4000,
+        "batch_tokens_start": 1000,
+        "micro_tokens": 8000,
+        "steps": 4000,
+        **_SMALL,
+    },
 }
 
 
@@ -173,11 +201,12 @@ def resolve(preset: str, *overrides: dict[str, Any]) -> RunConfig:
 
 _AT_LEAST_1 = (
     "steps", "batch_tokens", "micro_tokens", "eval_every", "save_every", "log_every", "keep",
-    "average", "max_ratio",
+    "average", "max_ratio", "rounds",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "seed", "patience", "warmup", "alpha", "beta", "entropy_lambda", "seed_weight", "seed_until",
-    "batch_tokens_start", "batch_growth_until", "weight_decay", "clip",
+    "minutes", "seed", "patience", "warmup", "alpha", "beta", "entropy_lambda", "seed_weight",
+    "seed_until",
+    "batch_tokens_start", "batch_growth_until", "weight_decay", "clip", "null_weight",
 )  # fmt: skip
 
 
@@ -216,6 +245,10 @@ def check(config: RunConfig) -> RunConfig:
     for name in ("label_smoothing", "ema"):
         if not 0 <= getattr(train, name) < 1:
             problems.append(f"{name} must be in [0, 1)")
+    if not 0 <= train.joins <= 1:
+        problems.append("joins must be in [0, 1]")
+    if model.refine < 0:
+        problems.append("refine must not be negative")
     if not 0 <= model.dropout < 1:
         problems.append("dropout must be in [0, 1)")
     if problems:

@@ -1,4 +1,4 @@
-"""From the user's files to what training reads: vocabularies, token caches, seed links, gold pairs.
+"""From the user's files to what training reads: vocabularies, token caches, links, gold pairs.
 
 Every step leaves its result in the run folder and is skipped when it is there and fits.
 """
@@ -6,23 +6,28 @@ Every step leaves its result in the run folder and is skipped when it is there a
 import hashlib
 import json
 import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mx.engine.bundle import MANIFEST
 from mx.engine.errors import InputError, MxError
 from mx.engine.files import atomic_write, read_lines, read_pairs
-from mx.engine.links import Gold, read_links
+from mx.engine.links import Gold, ScoredLink, read_links
 from mx.engine.text import Tokenizer, split
 from mx.trainer import cache as token_cache
 from mx.trainer.cache import TokenCache
+from mx.trainer.checkpoint import MODEL
 from mx.trainer.config import RunConfig
-from mx.trainer.data import SeedLinks
+from mx.trainer.data import TeacherLinks
+from mx.trainer.teacher import SEED, is_bound_to_text, mixed, open_teacher
 
 Report = Callable[[str], None]
 
@@ -40,6 +45,7 @@ class Texts:
     gold_tgt: str | None = None
     gold: str | None = None
     vocab: str | None = None  # a SentencePiece model to use instead of learning one
+    teacher: list[str] = field(default_factory=list)  # see `teacher.py`; else by the settings
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the training text is still the same."""
@@ -58,7 +64,8 @@ class Prepared:
 
     train: TokenCache
     valid: TokenCache | None
-    links: SeedLinks | None
+    links: TeacherLinks | None
+    valid_links: TeacherLinks | None
     gold: "GoldPairs | None"
 
 
@@ -84,6 +91,13 @@ def settled(texts: Texts, run: Path) -> Texts:
         if values[name] is not None:
             copied = once(values[name])
             values[name] = os.path.abspath(run / "text" / name if copied else values[name])
+    values["teacher"] = [n if n == SEED else os.path.abspath(n) for n in texts.teacher]
+    for name in values["teacher"]:
+        if name != SEED and not os.path.exists(name):
+            raise InputError(
+                f"--teacher {name}: there is no such link file, bundle or run folder; "
+                f"`{SEED}` is the statistical aligner"
+            )
     return Texts(**values)
 
 
@@ -161,8 +175,9 @@ def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     folder = run / "cache"
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenise(texts, config, run, key, report)
-    if config.train.warm_start == "seed" and read_key(folder / "seeds") != seed_key(key):
-        seed_links(texts, config, run, key, report)
+    names = teachers(texts, config)
+    if names and read_key(folder / "links") != link_key(key, names):
+        teach(names, texts, config, run, key, report)
 
 
 def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
@@ -215,37 +230,71 @@ def tokenise(
     token_cache.build(held, src_tok, tgt_tok, run / "cache" / "valid", key=key, **limits)
 
 
-def seed_links(
-    texts: Texts, config: RunConfig, run: Path, key: dict[str, Any], report: Report
+def teachers(texts: Texts, config: RunConfig) -> list[str]:
+    """Who teaches: those that were named, else the statistical aligner where one is needed."""
+    needed = config.train.warm_start == "seed" or config.model.kind == "student"
+    return texts.teacher or ([SEED] if needed else [])
+
+
+def teach(
+    names: list[str],
+    texts: Texts,
+    config: RunConfig,
+    run: Path,
+    key: dict[str, Any],
+    report: Report,
 ) -> None:
-    """Learn the statistical aligner on the text and store its links for the cached pairs."""
-    from mx.trainer.seed import SeedModel
+    """Store the teachers' links of the cached pairs, of training and of validation text."""
 
-    def words() -> Iterator[tuple[list[str], list[str]]]:
-        for src, tgt in read_pairs(texts.src, texts.tgt):
-            if config.train.lowercase:
-                src, tgt = src.lower(), tgt.lower()
-            yield split(src), split(tgt)
+    def words(src: str, tgt: str) -> Iterator[tuple[list[str], list[str]]]:
+        return ((split(s), split(t)) for s, t in read_pairs(src, tgt))
 
-    report("learning seed links with the statistical aligner")
-    model = SeedModel.learn(words())
-    train = TokenCache.open(run / "cache" / "train", key)
-    assert train is not None
-    folder = run / "cache" / "seeds"
-    folder.mkdir(parents=True, exist_ok=True)
+    def text() -> Iterator[tuple[list[str], list[str]]]:
+        return words(texts.src, texts.tgt)
+
+    who = [open_teacher(name, text, config, report) for name in names]
+    train, valid = (TokenCache.open(run / "cache" / name, key) for name in ("train", "valid"))
+    assert train is not None and valid is not None
+    folder = run / "cache" / "links"
     (folder / "key.json").unlink(missing_ok=True)  # it says that the others are whole
+    report("finding links to learn from")
+    found = mixed([teacher.align(text()) for teacher in who])
+    lines = list(train.lines)
+    held_out = texts.valid_last and not texts.valid_src
+    if held_out and len(valid):
+        lines += [train.counts.read + line for line in valid.lines]
+    links = at_lines(found, lines)
+    write_links(folder / "train", islice(links, len(train)))
+    if held_out:
+        write_links(folder / "valid", links)
+    elif texts.valid_src and texts.valid_tgt and not any(map(is_bound_to_text, names)):
+        pairs = [teacher.align(words(texts.valid_src, texts.valid_tgt)) for teacher in who]
+        write_links(folder / "valid", at_lines(mixed(pairs), valid.lines))
+    else:
+        shutil.rmtree(folder / "valid", ignore_errors=True)
+    with atomic_write(folder / "key.json") as file:
+        file.write(json.dumps(link_key(key, names)).encode())
+
+
+def write_links(
+    folder: Path, links: Iterable[list[ScoredLink]], key: dict[str, Any] | None = None
+) -> None:
+    """What `data.TeacherLinks` reads; with a `key`, `key.json` says that all is there."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (
-        atomic_write(folder / "links.bin") as links,
+        atomic_write(folder / "links.bin") as file,
         atomic_write(folder / "offsets.bin") as offsets,
     ):
         end = 0
         offsets.write(end.to_bytes(8, "little"))
-        for found in at_lines(model.align(words()), train.lines):
-            links.write(np.array([(i, j) for i, j, _ in found], "<u2").tobytes())
-            end += len(found)
+        for found in links:
+            rows = [(i, j, round(65535 * weight)) for i, j, weight in found if max(i, j) < 65536]
+            file.write(np.array(rows, "<u2").tobytes())
+            end += len(rows)
             offsets.write(end.to_bytes(8, "little"))
-    with atomic_write(folder / "key.json") as file:
-        file.write(json.dumps(seed_key(key)).encode())
+    if key is not None:
+        with atomic_write(folder / "key.json") as file:
+            file.write(json.dumps(key).encode())
 
 
 def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
@@ -260,8 +309,19 @@ def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
                 return
 
 
-def seed_key(key: dict[str, Any]) -> dict[str, Any]:
-    return {**key, "format": 2}
+def link_key(key: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """What links depend on: the text, and who taught them."""
+    return {**key, "format": 3, "teachers": [identity(name) for name in names]}
+
+
+def identity(name: str) -> list[Any]:
+    """A teacher's name, and what changes when it does."""
+    path = Path(name)
+    if name == SEED:
+        return [name]
+    files = [path / MODEL, path / MANIFEST, path]
+    stat = next(file for file in files if file.exists()).stat()
+    return [name, stat.st_size, stat.st_mtime_ns]
 
 
 def read_key(folder: Path) -> Any:
@@ -275,11 +335,14 @@ def open_prepared(texts: Texts, config: RunConfig, run: Path) -> Prepared:
     train, valid = (TokenCache.open(run / "cache" / name) for name in ("train", "valid"))
     if train is None:
         raise MxError(f"{run}/cache has no token cache; run the command again to build it")
-    wanted = config.train.warm_start == "seed"
+    links = run / "cache" / "links"
+    taught = bool(teachers(texts, config))
+    checked = taught and valid is not None and (links / "valid").is_dir()
     return Prepared(
         train,
         valid if valid is not None and len(valid) else None,
-        SeedLinks(run / "cache" / "seeds") if wanted else None,
+        TeacherLinks(links / "train") if taught else None,
+        TeacherLinks(links / "valid") if checked else None,
         read_gold(texts),
     )
 

@@ -1,4 +1,4 @@
-"""Token caches into batches: order of the pairs, token budgets, shares of devices, seed links.
+"""Token caches into batches: order of the pairs, token budgets, shares of devices, links.
 
 The order is a function of the seed and a `Position` alone, so a run continues where it stopped.
 Reading and tokenising text is left to `corpus.py`, tensors to `model.py`.
@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 
 from mx.engine.errors import MxError
-from mx.trainer.cache import TokenCache
+from mx.trainer.cache import Side, TokenCache
 from mx.trainer.loss import Totals
 
 BLOCK = 256  # neighbouring pairs that stay together when blocks are shuffled: sequential reads
+JOIN = 10  # pairs in a row at most
 POOL = 128  # blocks whose pairs are shuffled and sorted by length together
 
 
@@ -34,7 +36,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded pieces of some pairs; `links` (B, T, S) is 1 on the seed links' cells."""
+    """Padded pieces of some pairs; `links` (B, T, S) is how sure each cell's link is, or 0."""
 
     src: Tensor
     src_lengths: Tensor
@@ -61,26 +63,41 @@ class Step:
     after: Position
 
 
-class SeedLinks:
-    """Word links of the cached pairs, mapped from disk."""
+class TeacherLinks:
+    """Word links of the cached pairs and how sure they are, mapped from disk."""
 
     def __init__(self, folder: Path) -> None:
         self.offsets = np.memmap(folder / "offsets.bin", "<i8", "r")
         full = self.offsets[-1] > 0  # an empty file cannot be mapped
         links = np.memmap(folder / "links.bin", "<u2", "r") if full else np.zeros(0, "<u2")
-        self.links = links.reshape(-1, 2)  # source word, target word
+        self.links = links.reshape(-1, 3)  # source word, target word, 65535 times its weight
 
-    def cells(self, cache: TokenCache, indices: np.ndarray) -> np.ndarray:
-        """(B, T, S) bool: which piece pairs belong to linked words."""
-        src, tgt = cache.src.word_ids_padded(indices), cache.tgt.word_ids_padded(indices)
+    def cells(self, cache: TokenCache, indices: np.ndarray, join: int = 1) -> np.ndarray:
+        """(B, T, S) float32: the weight of the link between the words of two pieces, or 0."""
+        src, tgt = (side.word_ids_padded(indices, join) for side in (cache.src, cache.tgt))
         counts = self.offsets[indices + 1] - self.offsets[indices]
         places = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices])
+        links = self.links[places.astype(np.int64)].astype(np.int64)
         pair = np.repeat(np.arange(len(indices)), counts)
-        links = self.links[places.astype(np.int64)]
+        if join > 1:
+            links[:, 0] += words_before(cache.src, indices, join)[pair]
+            links[:, 1] += words_before(cache.tgt, indices, join)[pair]
         # One more row and column, never linked, is what padding (word -1) falls on.
-        words = np.zeros((len(indices), int(tgt.max()) + 2, int(src.max()) + 2), bool)
-        words[pair, links[:, 1], links[:, 0]] = True
-        return words[np.arange(len(indices))[:, None, None], tgt[:, :, None], src[:, None, :]]
+        words = np.zeros((len(src), int(tgt.max()) + 2, int(src.max()) + 2), np.float32)
+        words[pair // join, links[:, 1], links[:, 0]] = links[:, 2] / np.float32(65535)
+        return words[np.arange(len(src))[:, None, None], tgt[:, :, None], src[:, None, :]]
+
+    def of_pairs(self) -> Iterator[list[tuple[int, int, float]]]:
+        """The links of each pair, in order."""
+        for start, end in pairwise(self.offsets):
+            yield [(int(i), int(j), int(w) / 65535) for i, j, w in self.links[start:end]]
+
+
+def words_before(side: Side, indices: np.ndarray, join: int) -> np.ndarray:
+    """How many words of its row come before each sentence, if `join` make a row."""
+    words = side.word_ids_padded(indices).max(1) + 1
+    before = np.cumsum(words) - words
+    return before - np.repeat(before[::join], join)[: len(before)]
 
 
 def order(n: int, seed: int, epoch: int, pool: int) -> np.ndarray | None:
@@ -129,14 +146,17 @@ class Batches:
         micro: int,
         rank: int = 0,
         world: int = 1,
-        links: SeedLinks | None = None,
+        links: TeacherLinks | None = None,
         want_links: Callable[[int], bool] = lambda step: False,
+        joins: float = 0.0,
+        longest: int = 0,
     ) -> None:
         if len(cache) < world:
             raise MxError(f"{len(cache)} pairs cannot be shared by {world} processes")
         self.cache, self.seed, self.budget, self.micro = cache, seed, budget, micro
         self.rank, self.world = rank, world
         self.links, self.want_links = links, want_links
+        self.joins, self.longest = joins, longest
 
     def indices(self, position: Position, step: int) -> Iterator[tuple[np.ndarray, Position]]:
         """The pairs of each step from `position` on, all devices together, and what comes next."""
@@ -164,29 +184,52 @@ class Batches:
         """This device's share of each step; `step` optimizer steps are done already."""
         for indices, after in self.indices(position, step):
             src, tgt = self.cache.src.lengths(indices), self.cache.tgt.lengths(indices)
-            padded = len(indices) * int(max(src.max(), tgt.max()))
-            parts = -(-padded // (self.micro * self.world))
+            longest = int(max(src.max(), tgt.max()))
+            parts = -(-len(indices) * longest // (self.micro * self.world))
             parts = max(1, min(parts, len(indices) // self.world)) * self.world
+            join = self.join(step, longest)
             mine = [
-                self.batch(indices[k::parts], step) for k in range(self.rank, parts, self.world)
+                self.batch(indices[k::parts], step, join)
+                for k in range(self.rank, parts, self.world)
             ]
-            yield Step(mine, Totals(int(src.sum()), int(tgt.sum()), int(src @ tgt)), after)
+            cells = sum(
+                int(rows(src[k::parts], join) @ rows(tgt[k::parts], join)) for k in range(parts)
+            )
+            yield Step(mine, Totals(int(src.sum()), int(tgt.sum()), cells), after)
             step += 1
 
-    def batch(self, indices: np.ndarray, step: int = 0) -> Batch:
+    def join(self, step: int, longest: int) -> int:
+        """How many pairs make a row in a step whose longest sentence has so many pieces."""
+        rng = np.random.default_rng([self.seed, step, 2])
+        if rng.random() >= self.joins:
+            return 1
+        return max(1, min(int(rng.integers(2, JOIN + 1)), self.longest // longest))
+
+    def batch(self, indices: np.ndarray, step: int = 0, join: int = 1) -> Batch:
         (src, src_lengths), (tgt, tgt_lengths) = (
-            map(torch.from_numpy, side.padded(indices)) for side in (self.cache.src, self.cache.tgt)
+            map(torch.from_numpy, side.padded(indices, join))
+            for side in (self.cache.src, self.cache.tgt)
         )
         links = None
         if self.links is not None and self.want_links(step):
-            links = torch.from_numpy(self.links.cells(self.cache, indices))
+            links = torch.from_numpy(self.links.cells(self.cache, indices, join))
         return Batch(src, src_lengths, tgt, tgt_lengths, links)
 
 
-def evaluation_batches(cache: TokenCache, budget: int) -> Iterator[Batch]:
+def rows(lengths: np.ndarray, join: int) -> np.ndarray:
+    """The lengths of rows of `join` sentences each."""
+    return np.add.reduceat(lengths, np.arange(0, len(lengths), join))
+
+
+def evaluation_batches(
+    cache: TokenCache, budget: int, links: TeacherLinks | None = None
+) -> Iterator[Batch]:
     """Every pair once, in groups of similar length."""
     every = np.arange(len(cache))
-    batches = Batches(cache, seed=0, budget=lambda step: budget, micro=budget)
+    batches = Batches(
+        cache, seed=0, budget=lambda step: budget, micro=budget, links=links,
+        want_links=lambda step: True,
+    )  # fmt: skip
     for group in cut(cache.src.lengths(every), cache.tgt.lengths(every), budget):
         yield batches.batch(group)
 

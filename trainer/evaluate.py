@@ -13,10 +13,13 @@ from mx.engine.score import best_threshold, sweep
 from mx.engine.text import Tokenizer
 from mx.trainer.cache import TokenCache
 from mx.trainer.corpus import GoldPairs
-from mx.trainer.data import cut, evaluation_batches
+from mx.trainer.data import Batches, TeacherLinks, cut, evaluation_batches
 from mx.trainer.model import MaskAlign, symmetrize, valid
+from mx.trainer.objective import Network
+from mx.trainer.student import Student
 
 BUDGET = 8000  # pieces per forward pass
+CHUNK = 16384  # pairs whose links are found together
 LOWEST = 0.01  # word pairs below this score are no candidates for a link
 
 
@@ -46,8 +49,62 @@ def predict(model: MaskAlign, cache: TokenCache, device: torch.device) -> Predic
 
 
 @torch.inference_mode()
+def follow(
+    model: Student, cache: TokenCache, links: TeacherLinks, device: torch.device
+) -> Prediction:
+    """How often a word's best partner, or NULL, is what the teacher says, both directions."""
+    right = words = 0
+    nll = 0.0
+    for batch in evaluation_batches(cache, BUDGET, links):
+        batch = batch.to(device)
+        assert batch.links is not None
+        fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
+        for output, wanted, rows in (
+            (fwd, batch.links, model.words(batch.tgt, batch.tgt_lengths, 1)),
+            (bwd, batch.links.transpose(1, 2), model.words(batch.src, batch.src_lengths, 0)),
+        ):
+            wanted = torch.cat([~(wanted > 0).any(-1, keepdim=True), wanted > 0], -1)[rows]
+            weights = torch.cat([output.null[..., None], output.weights], -1)[rows].float()
+            right += int(wanted.gather(1, weights.argmax(1)[:, None]).sum())
+            nll -= float((weights * wanted).sum(1).clamp(min=1e-20).log().sum())
+            words += len(weights)
+    return Prediction(right / max(words, 1), nll / max(words, 1))
+
+
+@torch.inference_mode()
+def word_links(
+    model: Network, cache: TokenCache, lowest: float, device: torch.device
+) -> Iterator[list[tuple[int, int, float]]]:
+    """The links of every cached pair, in order, that score at least `lowest`."""
+    for start in range(0, len(cache), CHUNK):
+        chunk = np.arange(start, min(start + CHUNK, len(cache)))
+        found: list[list[tuple[int, int, float]]] = [[] for _ in chunk]
+        reader = Batches(cache, seed=0, budget=lambda step: BUDGET, micro=BUDGET)
+        for group in cut(cache.src.lengths(chunk), cache.tgt.lengths(chunk), BUDGET):
+            batch = reader.batch(chunk[group]).to(device)
+            fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
+            scores = symmetrize(fwd.weights, bwd.weights)
+            row, t, s = (scores >= lowest).nonzero(as_tuple=True)
+            values = scores[row, t, s].tolist()
+            src, tgt = (side.word_ids_padded(chunk[group]) for side in (cache.src, cache.tgt))
+            row, t, s = row.cpu().numpy(), t.cpu().numpy(), s.cpu().numpy()
+            links = zip(group[row], src[row, s], tgt[row, t], values, strict=True)
+            for k, i, j, value in links:
+                found[k].append((int(i), int(j), value))
+        yield from (pooled(links) for links in found)
+
+
+def pooled(links: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """Each link once, with the highest of its scores, sorted."""
+    best: dict[tuple[int, int], float] = {}
+    for i, j, value in links:
+        best[i, j] = max(value, best.get((i, j), 0.0))
+    return [(i, j, value) for (i, j), value in sorted(best.items())]
+
+
+@torch.inference_mode()
 def word_scores(
-    model: MaskAlign,
+    model: Network,
     src: list[list[str]],
     tgt: list[list[str]],
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -77,7 +134,7 @@ def pad(rows: list[list[int]]) -> torch.Tensor:
 
 
 def align_gold(
-    model: MaskAlign,
+    model: Network,
     gold: GoldPairs,
     tokenizers: tuple[Tokenizer, Tokenizer],
     threshold: float,

@@ -7,14 +7,14 @@ not discover the dictionary before it can use it. Knows caches and arrays, not t
 import numpy as np
 
 from mx.trainer.cache import TokenCache
-from mx.trainer.data import SeedLinks
+from mx.trainer.data import TeacherLinks
 
 SAMPLE = 300_000  # pairs looked at: enough for every piece of a 40k vocabulary
 BLOCK = 2048
 
 
 def translations(
-    cache: TokenCache, links: SeedLinks, src_vocab: int, total: int
+    cache: TokenCache, links: TeacherLinks, src_vocab: int, total: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Linked pieces as (piece, piece, share): the shares of a piece's translations add up to 1.
 
@@ -26,7 +26,7 @@ def translations(
     chosen = np.arange(0, len(cache), max(1, len(cache) // SAMPLE))
     for start in range(0, len(chosen), BLOCK):
         indices = chosen[start : start + BLOCK]
-        cells = links.cells(cache, indices)  # (B, T, S)
+        cells = links.cells(cache, indices) > 0  # (B, T, S)
         pair, t, s = np.nonzero(cells)
         # A word of many pieces counts as much as a word of one.
         weight = 1.0 / (cells.sum(1)[pair, s] * cells.sum(2)[pair, t])
@@ -41,7 +41,7 @@ def translations(
 
 
 def embeddings(
-    cache: TokenCache, links: SeedLinks, src_vocab: int, tgt_vocab: int, width: int, seed: int
+    cache: TokenCache, links: TeacherLinks, src_vocab: int, tgt_vocab: int, width: int, seed: int
 ) -> np.ndarray:
     """Unit vectors (V, D); V is the joint vocabulary, or (tgt_vocab > 0) source then target."""
     total = src_vocab + tgt_vocab

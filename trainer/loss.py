@@ -86,7 +86,19 @@ def entropy(weights: Tensor, cells: Tensor, lam: float) -> Tensor:
 
 
 def seeds(weights: Tensor, links: Tensor) -> Tensor:
-    """Sum over rows that have seed links of -log of the weight on them; links (B, T, S) is 0/1."""
-    on_links = (weights * links).sum(-1)
-    rows = links.any(-1)
+    """Sum over rows that have links of -log of the weight on them; links (B, T, S) is 0 or more."""
+    on_links = (weights * (links > 0)).sum(-1)
+    rows = (links > 0).any(-1)
     return -(on_links.clamp(min=1e-6).log() * rows).sum()
+
+
+def taught(weights: Tensor, links: Tensor, words: Tensor) -> Tensor:
+    """The same for rows that are words (B, T), each counting as much as its surest link."""
+    on_links = (weights * (links > 0)).sum(-1)
+    return -(on_links.clamp(min=1e-20).log() * links.amax(-1) * words).sum()
+
+
+def untaught(null: Tensor, links: Tensor, words: Tensor) -> Tensor:
+    """Sum over words without any link of -log of their weight on NULL (B, T)."""
+    rows = words & ~(links > 0).any(-1)
+    return -(null.clamp(min=1e-20).log() * rows).sum()

@@ -8,6 +8,7 @@ Where a sentence leaves an attention row without any key (one piece, or none), t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +25,7 @@ class Attention:
     weights: Tensor  # (B, T, S), zero outside the sentences
     null: Tensor  # (B, T), the weight on NULL; zero without leaky attention
     hidden: Tensor  # (B, T, D), predicts the target pieces
-    states: list[Tensor]  # hidden states after each decoder layer
+    states: Sequence[Tensor] = ()  # hidden states after each decoder layer
 
 
 def positions(length: int, width: int, device: torch.device) -> Tensor:

@@ -80,10 +80,10 @@ class Monitor:
         )
         if self.quiet:
             return
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in terms.items())
         line = (
-            f"step {progress.step:,}/{self.steps:,}  loss {terms['loss']:.3f}  "
-            f"nll {terms['nll_fwd']:.2f} {terms['nll_bwd']:.2f}  agree {terms['agreement']:.4f}  "
-            f"entropy {terms['entropy']:.3f}  {speed:,.0f} pieces/s  {clock(left)} left"
+            f"step {progress.step:,}/{self.steps:,}  {shown}  "
+            f"{speed:,.0f} pieces/s  {clock(left)} left"
         )
         print(
             f"\r{line}\x1b[K" if self.bar else line,

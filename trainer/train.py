@@ -1,7 +1,8 @@
 """The training loop: batch, loss, step, log, validate, save.
 
-Knows when things happen. The network is in `model.py`, the text in `corpus.py`, the folder in
-`checkpoint.py`; devices and processes are in `distributed.py`.
+Knows when things happen. The networks are in `model.py` and `student.py`, their losses in
+`objective.py`, the text in `corpus.py`, the folder in `checkpoint.py`; devices and processes are in
+`distributed.py`.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +20,20 @@ from torch import Tensor, nn
 
 from mx.engine.errors import MxError
 from mx.trainer import checkpoint, loss
+from mx.trainer.cache import TokenCache
 from mx.trainer.config import RunConfig, TrainConfig
-from mx.trainer.corpus import Prepared, tokenizers
-from mx.trainer.data import Batch, Batches, Position, prefetch
+from mx.trainer.corpus import Prepared, tokenizers, write_links
+from mx.trainer.data import Batch, Batches, Position, TeacherLinks, prefetch
 from mx.trainer.distributed import World
-from mx.trainer.evaluate import align_gold, predict
+from mx.trainer.evaluate import align_gold, follow, predict, word_links
 from mx.trainer.lexicon import embeddings
-from mx.trainer.model import MaskAlign, valid
+from mx.trainer.objective import Network, make_network, make_objective
 from mx.trainer.optimizer import make_optimizer, set_rate
 from mx.trainer.progress import Monitor
+from mx.trainer.student import Student
+from mx.trainer.teacher import mixed
 
-TERMS = ("loss", "nll_fwd", "nll_bwd", "agreement", "entropy", "seeds")
-
-
-class Objective(nn.Module):
-    """The loss of a micro-batch, as its share of the whole step's loss."""
-
-    def __init__(self, model: MaskAlign, config: TrainConfig) -> None:
-        super().__init__()
-        self.model, self.config = model, config
-
-    def forward(self, batch: Batch, totals: loss.Totals, seed_weight: float) -> Tensor:
-        """The values of TERMS, (6,); the first is what is minimised."""
-        config = self.config
-        fwd, bwd = self.model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
-        src = valid(batch.src_lengths, batch.src.shape[1])
-        tgt = valid(batch.tgt_lengths, batch.tgt.shape[1])
-        smoothing = config.label_smoothing
-        nll_fwd = loss.prediction(fwd.hidden[tgt], self.model.table(1), batch.tgt[tgt], smoothing)
-        nll_bwd = loss.prediction(bwd.hidden[src], self.model.table(0), batch.src[src], smoothing)
-        nll_fwd, nll_bwd = nll_fwd / totals.tgt_pieces, nll_bwd / totals.src_pieces
-        agreement = loss.agreement(fwd.weights, bwd.weights) / totals.cells
-        cells = tgt[:, :, None] & src[:, None, :]
-        by_cells = config.entropy_norm == "cells"
-        entropy = loss.entropy(fwd.weights, cells, config.entropy_lambda) / (
-            totals.cells if by_cells else totals.tgt_pieces
-        ) + loss.entropy(bwd.weights, cells.transpose(1, 2), config.entropy_lambda) / (
-            totals.cells if by_cells else totals.src_pieces
-        )
-        seeds = torch.zeros_like(nll_fwd)
-        if batch.links is not None:
-            links = batch.links
-            seeds = loss.seeds(fwd.weights, links) / (2 * totals.tgt_pieces) + loss.seeds(
-                bwd.weights, links.transpose(1, 2)
-            ) / (2 * totals.src_pieces)
-        total = 0.5 * (nll_fwd + nll_bwd) + config.alpha * agreement + config.beta * entropy
-        total = total + seed_weight * seeds
-        return torch.stack([total, nll_fwd, nll_bwd, agreement, entropy, seeds])
-
+OWN = 0.5  # the lowest score of a link that a student teaches itself
 
 # ---- schedules ----
 
@@ -96,6 +63,18 @@ def dropout_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
 
 
+def scheduled(config: TrainConfig, step: int, seconds: float) -> TrainConfig:
+    """The settings with as many steps as fit into `minutes`, going by the first `step` of them.
+
+    So the share of steps done is the share of time used, and schedules that go by steps end in
+    time. A warm-up of more than a fifth of the run is cut to that.
+    """
+    if not (config.minutes and step and seconds):
+        return config
+    steps = min(config.steps, max(step, math.ceil(step * 60 * config.minutes / seconds)))
+    return replace(config, steps=steps, warmup=min(config.warmup, max(1, steps // 5)))
+
+
 def seed_weight(config: TrainConfig, step: int) -> float:
     """Weight of the seed links: linearly down to zero."""
     if config.warm_start == "none":
@@ -117,6 +96,7 @@ class Progress:
     waited: int = 0  # validations since the last improvement
     results: list[dict[str, Any]] = field(default_factory=list)  # one per validation
     scaler: dict[str, Any] = field(default_factory=dict)
+    round: int = 0  # of self-training
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":
@@ -142,7 +122,7 @@ class Trainer:
         self.config, self.run, self.data, self.world = config, run, data, world
         train = config.train
         torch.manual_seed(train.seed)
-        self.model = MaskAlign(config.model).to(world.device)
+        self.model = make_network(config.model).to(world.device)
         self.tokenizers = tokenizers(run, config)
         self.optimizer = make_optimizer(self.model, config.model.width, train)
         self.progress = Progress()
@@ -154,49 +134,99 @@ class Trainer:
             self.progress = Progress.from_json(state)
             if self.progress.scaler:  # empty if the precision was another one before
                 self.scaler.load_state_dict(self.progress.scaler)
-        elif data.links is not None:
-            start_from_lexicon(self.model, data, train.seed)
+        else:
+            self.begin()
         if train.ema and self.averaged is None:
             self.averaged = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         elif self.averaged is not None:
             # In the order of the parameters, which is not that of the file.
             names = [name for name, _ in self.model.named_parameters()]
             self.averaged = {name: self.averaged[name].to(world.device) for name in names}
-        objective: nn.Module = Objective(self.model, train)
+        objective = make_objective(self.model, train)
+        self.terms = objective.terms
         if train.compile:
             self.model.compile(dynamic=True)
         self.objective = world.wrap(objective)
 
+    def begin(self) -> None:
+        """What an untrained network is given: which pieces begin words, and a lexicon."""
+        if isinstance(self.model, Student):
+            for side, tokenizer in enumerate(self.tokenizers):
+                self.model.starts(side).data.copy_(torch.from_numpy(tokenizer.word_starts()))
+        if self.data.links is not None:
+            start_from_lexicon(self.model, self.data, self.config.train.seed)
+
     def steps(self) -> Generator[Tensor, None, None]:
         """Runs one optimizer step after another; yields the terms of each."""
-        train, progress, world = self.config.train, self.progress, self.world
-        batches = Batches(
+        progress = self.progress
+        while True:
+            steps = self.batches(self.links()).steps(progress.position, progress.step)
+            with contextlib.closing(prefetch(steps)) as ready:
+                for step in ready:
+                    if progress.round < self.round():
+                        progress.round += 1
+                        break  # the steps ahead have links of the round before
+                    terms = self.update(step.batches, step.totals)
+                    progress.position = step.after
+                    progress.pieces += step.totals.src_pieces + step.totals.tgt_pieces
+                    yield terms
+
+    def batches(self, links: TeacherLinks | None) -> Batches:
+        train = self.config.train
+        return Batches(
             self.data.train,
             seed=train.seed,
-            budget=lambda step: batch_budget(train, step),
+            budget=lambda step: batch_budget(self.plan(), step),
             micro=train.micro_tokens,
-            rank=world.rank,
-            world=world.size,
-            links=self.data.links,
-            want_links=lambda step: seed_weight(train, step) > 0,
+            rank=self.world.rank,
+            world=self.world.size,
+            links=links,
+            want_links=lambda step: self.link_weight(self.plan(), step) > 0,
+            joins=train.joins,
+            longest=train.max_length,
         )
-        for step in prefetch(batches.steps(progress.position, progress.step)):
-            terms = self.update(step.batches, step.totals)
-            progress.position = step.after
-            progress.pieces += step.totals.src_pieces + step.totals.tgt_pieces
-            yield terms
+
+    def link_weight(self, config: TrainConfig, step: int) -> float:
+        """The weight of links: all that a student has, and annealed away for Mask-Align."""
+        return 1.0 if isinstance(self.model, Student) else seed_weight(config, step)
+
+    def round(self) -> int:
+        """Which round of self-training the next step belongs to, counted from 0."""
+        plan = self.plan()
+        return min(plan.rounds - 1, plan.rounds * self.progress.step // max(plan.steps, 1))
+
+    def links(self) -> TeacherLinks | None:
+        """The links of the present round: the teacher's, later mixed with the network's own."""
+        number = self.progress.round
+        if not number or self.data.links is None:
+            return self.data.links
+        folder = self.run / "cache" / f"round-{number}"
+        if self.world.rank == 0 and not (folder / "key.json").exists():
+            self.model.eval()
+            with self.evaluated_weights(), self.autocast():
+                own = word_links(self.model, self.data.train, OWN, self.world.device)
+                taught = self.data.links.of_pairs()
+                write_links(folder, mixed([taught, own]), {"step": self.progress.step})
+        self.world.any(False)  # the others wait here
+        return TeacherLinks(folder)
+
+    def plan(self) -> TrainConfig:
+        """The settings, with the steps that the time allows."""
+        return scheduled(self.config.train, self.progress.step, self.progress.seconds)
 
     def update(self, batches: list[Batch], totals: loss.Totals) -> Tensor:
         """One optimizer step; returns the step's terms as this device sees them."""
-        train, world, step = self.config.train, self.world, self.progress.step
+        train, world, step = self.plan(), self.world, self.progress.step
         self.model.train()
         torch.manual_seed(dropout_seed(train.seed, step, world.rank))
         set_rate(self.optimizer, learning_rate(train, step))
-        terms = torch.zeros(len(TERMS), device=world.device)
+        terms = torch.zeros(len(self.terms), device=world.device)
         for k, batch in enumerate(batches):
             last = k + 1 == len(batches)
             with world.sync(self.objective, last), self.autocast():
-                values = self.objective(batch.to(world.device), totals, seed_weight(train, step))
+                values = self.objective(
+                    batch.to(world.device), totals, self.link_weight(train, step)
+                )
             # Gradients are averaged over devices, losses add up: hence the factor.
             self.scaler.scale(values[0] * world.size).backward()
             terms += values.detach()
@@ -239,13 +269,21 @@ class Trainer:
         self.model.eval()
         with self.evaluated_weights(), self.autocast():
             if self.data.valid is not None:
-                result.update(asdict(predict(self.model, self.data.valid, self.world.device)))
+                result.update(self.accuracy(self.data.valid))
             if self.data.gold is not None:
                 threshold, device = self.config.train.threshold, self.world.device
                 result.update(
                     align_gold(self.model, self.data.gold, self.tokenizers, threshold, device)
                 )
         return result
+
+    def accuracy(self, text: TokenCache) -> dict[str, float]:
+        """Of predictions, or a student's: how often it links a word as its teacher does."""
+        if isinstance(self.model, Student):
+            if self.data.valid_links is None:
+                return {}
+            return asdict(follow(self.model, text, self.data.valid_links, self.world.device))
+        return asdict(predict(self.model, text, self.world.device))
 
     def save(self) -> None:
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
@@ -257,7 +295,7 @@ class Trainer:
         checkpoint.prune(run, train.keep, set(self.progress.best(train.average, train.select)))
 
 
-def start_from_lexicon(model: MaskAlign, data: Prepared, seed: int) -> None:
+def start_from_lexicon(model: Network, data: Prepared, seed: int) -> None:
     """Give the embeddings of an untrained model the vectors that the seed links suggest."""
     config = model.config
     assert data.links is not None
@@ -279,10 +317,12 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
 
     Gives 0 if the run is finished, else the signal that stopped it, after saving.
     """
+    if config.train.minutes and world.size > 1:
+        raise MxError("--minutes is for one process: clocks differ between many; give --steps")
     trainer = Trainer(config, run, data, world)
     progress, settings = trainer.progress, config.train
     monitor.start(progress, settings.steps)
-    done = progress.step >= settings.steps or stalled(progress, settings)
+    done = ended(progress, settings) or stalled(progress, settings)
     stop = False
     began = time.monotonic() - progress.seconds
     with stop_signals() as asked, contextlib.closing(trainer.steps()) as steps:
@@ -290,7 +330,7 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
             terms = next(steps)
             progress.seconds = time.monotonic() - began
             step = progress.step
-            done = step >= settings.steps
+            done = ended(progress, settings)
             if step % settings.log_every == 0 or done:
                 log(trainer, terms, monitor)
             due = step % settings.eval_every == 0 or done
@@ -310,14 +350,21 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
     return 0 if done else asked[0] if asked else signal.SIGTERM  # asked of another process
 
 
+def ended(progress: Progress, settings: TrainConfig) -> bool:
+    """Whether all steps are done, or the time is up."""
+    timed_out = bool(settings.minutes) and progress.seconds >= 60 * settings.minutes
+    return progress.step >= settings.steps or timed_out
+
+
 def stalled(progress: Progress, settings: TrainConfig) -> bool:
     return bool(settings.patience) and progress.waited >= settings.patience
 
 
 def log(trainer: Trainer, terms: Tensor, monitor: Monitor) -> None:
     """Report the step's terms; a loss that is not a number ends the run."""
-    progress, settings = trainer.progress, trainer.config.train
-    values = dict(zip(TERMS, trainer.world.sum(terms).tolist(), strict=True))
+    progress, settings = trainer.progress, trainer.plan()
+    monitor.steps = settings.steps
+    values = dict(zip(trainer.terms, trainer.world.sum(terms).tolist(), strict=True))
     monitor.step(progress, values, learning_rate(settings, progress.step - 1))
     if not math.isfinite(values["loss"]):
         raise diverged("the loss", progress.step)

@@ -1,6 +1,8 @@
 """mx-analyze: the paper's analyses."""
 
 import json
+import struct
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ from mx.trainer import analysis, analysis_cli
 from mx.trainer.analysis import Seen, links_of, prediction_table, punctuation_effect
 from mx.trainer.corpus import GoldPairs
 from mx.trainer.model import MaskAlign
+from mx.trainer.run import opened
 from mx.trainer.train import train
 
 
@@ -119,6 +122,45 @@ def test_the_command_on_a_run(trained, tmp_path):
     found = json.loads(done.stdout)
     assert sum(found["prediction"]["fwd"].values()) == 120
     assert found["punctuation"]["pairs"] == 120
+
+
+def test_a_bundle_says_what_its_run_says(trained, tmp_path):
+    pytest.importorskip("onnx")
+    from mx.export.cli import main as export
+
+    path = tmp_path / "de-en.mx"
+    flags = ["-o", path, "--langs", "de-en", "--precision", "fp32", "--kernels", "none"]
+    made = CliRunner().invoke(export, list(map(str, [trained, *flags])))
+    assert made.exit_code == 0, made.output
+    names = ("gold_src", "gold_tgt", "gold")
+    texts = opened(trained)[1]
+    gold = [part for n in names for part in ("--" + n.replace("_", "-"), getattr(texts, n))]
+
+    def analysed(model, *more):
+        done = CliRunner().invoke(analysis_cli.main, [str(model), *gold, *more])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    same = ("--threshold", "0.05", "--json")
+    run, bundle = (json.loads(analysed(model, *same)) for model in (trained, path))
+    assert bundle["punctuation"] == run["punctuation"]
+    assert {"prediction", "norms"} & set(bundle) == set()  # it has no part that predicts
+    maps = tmp_path / "maps"
+    text = analysed(path, "--maps", "3", "-o", str(maps))
+    assert "without it" in text and "cPcA" not in text
+    assert sorted(one.name for one in maps.iterdir()) == ["3.bwd.svg", "3.fwd.svg", "3.soft.svg"]
+
+
+def test_maps_as_png(trained, tmp_path, monkeypatch):
+    pytest.importorskip("resvg_py")
+    arguments = [str(trained), "--maps", "1", "--png", "-o", str(tmp_path)]
+    assert CliRunner().invoke(analysis_cli.main, arguments).exit_code == 0
+    svg, png = (tmp_path / "1.soft.svg").read_text(), (tmp_path / "1.soft.png").read_bytes()
+    width, height = struct.unpack(">2I", png[16:24])
+    assert png.startswith(b"\x89PNG") and f'width="{width / 4:g}" height="{height / 4:g}"' in svg
+    monkeypatch.setitem(sys.modules, "resvg_py", None)  # not installed
+    done = CliRunner().invoke(analysis_cli.main, arguments)
+    assert done.exit_code == 2 and 'pip install "mx-align[png]"' in done.stderr
 
 
 @pytest.mark.parametrize(

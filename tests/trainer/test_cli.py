@@ -66,7 +66,10 @@ def test_config_then_flags_override_the_preset(invoke, tmp_path):
         (["a", "b", "-o", "r", "--valid-src", "v"], "--valid-tgt must be given too"),
         (["a", "b", "-o", "r", "--valid-src", "v", "--valid-tgt", "w", "--valid-last", "3"],
          "exclude each other"),
-        (["--resume", "r", "--gold", "g"], "--resume takes the folder alone"),
+        (["--resume", "r", "--gold", "g"], "--resume takes the folder alone.* to name --gold$"),
+        (["--resume", "r", "--valid-last", "0"], "to name --valid-last$"),
+        (["--resume", "r", "a", "b", "--vocab", "", "--restart"],
+         "to name SRC, TGT, --vocab, --restart$"),
         (["--resume", "nowhere"], "nowhere does not exist"),
         (["a", "b", "-o", "r", "--config", "none.json"], "cannot read none.json"),
         (["a", "b", "-o", "r", "--select", "aer"], "a gold set is needed"),
@@ -122,15 +125,54 @@ def test_other_settings_are_refused_unless_restarted(invoke, tmp_path):
     assert from_json(tmp_path / "r" / "config.json").train.lr == 0.5
 
 
-def test_a_changed_text_is_refused(invoke, corpus, tmp_path):
-    files = [tmp_path / "a", tmp_path / "b"]
+@pytest.fixture
+def copied(corpus, tmp_path):
+    """The corpus in files that may be changed."""
+    files = tmp_path / "a", tmp_path / "b"
     for old, new in zip(corpus, files, strict=True):
         new.write_bytes(old.read_bytes())
-    assert invoke(tmp_path / "r", files=files, steps=2).exit_code == 0
-    for file in files:
+    return files
+
+
+def test_a_changed_text_is_refused(invoke, copied, tmp_path):
+    assert invoke(tmp_path / "r", files=copied, steps=2).exit_code == 0
+    for file in copied:
         with open(file, "a") as out:
             out.write("one more\n")
-    assert "started with" in only_line(invoke(tmp_path / "r", files=files, steps=2))
+    assert "started with" in only_line(invoke(tmp_path / "r", files=copied, steps=2))
+
+
+def test_a_text_changed_in_place_is_refused_though_as_long(invoke, copied, tmp_path, monkeypatch):
+    run, text = tmp_path / "r", copied[0].read_bytes()
+    assert invoke(run, files=copied, steps=2).exit_code == 0
+    copied[0].write_bytes(text.replace(b"w1 ", b"w2 "))
+    assert f"another text in {copied[0]}; repeat" in only_line(invoke(run, files=copied, steps=2))
+    assert "another text" in only_line(CliRunner().invoke(main, ["--resume", str(run), "--quiet"]))
+    copied[0].write_bytes(text)  # the old text at another time: read once, then known again
+    assert invoke(run, files=copied, steps=2).exit_code == 0
+    monkeypatch.setattr("mx.trainer.run.digest", None)
+    assert invoke(run, files=copied, steps=2).exit_code == 0
+
+
+def test_a_run_that_noted_only_sizes_goes_on(invoke, copied, tmp_path):
+    run = tmp_path / "r"
+    assert invoke(run, files=copied, steps=2).exit_code == 0
+    record = json.loads((run / "command.json").read_text())
+    record["sizes"] = {file: known["size"] for file, known in record.pop("files").items()}
+    (run / "command.json").write_text(json.dumps(record))
+    result = invoke(run, files=copied, steps=3)
+    assert result.exit_code == 0, result.stderr
+    copied[0].write_bytes(copied[0].read_bytes().replace(b"w1 ", b"w2 "))
+    assert "another text in" in only_line(invoke(run, files=copied, steps=3))
+
+
+def test_a_text_changed_before_training_gets_a_new_vocabulary(start, copied, tmp_path):
+    texts = {"src": str(copied[0]), "tgt": str(copied[1])}
+    start(tmp_path / "r", texts)
+    before = (tmp_path / "r" / "src.spm").read_bytes()
+    copied[0].write_bytes(copied[0].read_bytes().replace(b"w", b"v"))
+    start(tmp_path / "r", texts)
+    assert (tmp_path / "r" / "src.spm").read_bytes() != before
 
 
 def test_a_run_that_never_trained_may_be_corrected(invoke, corpus, tmp_path):

@@ -8,7 +8,16 @@ import pytest
 from mx.engine.errors import MxError
 from mx.trainer import data
 from mx.trainer.cache import TokenCache, build
-from mx.trainer.data import Batches, Position, SeedLinks, cut, evaluation_batches, order, prefetch
+from mx.trainer.corpus import write_links
+from mx.trainer.data import (
+    Batches,
+    Position,
+    TeacherLinks,
+    cut,
+    evaluation_batches,
+    order,
+    prefetch,
+)
 
 
 class Pieces:
@@ -167,26 +176,60 @@ def test_evaluation_sees_every_pair(cache):
     assert sum(len(batch.src) for batch in evaluation_batches(cache, 100)) == len(cache)
 
 
-def test_seed_links_fall_on_the_pieces_of_their_words(tmp_path):
+@pytest.fixture
+def taught(tmp_path):
+    """Two pairs with links: pieces "1 1 2 3 3" and "4 5 5", then "7 7 8" and "9 9 11 11 2"."""
     build([("1 2 3", "4 5"), ("7 8", "9 11 2")], Pieces(), Pieces(), tmp_path / "c",
           max_length=50, max_ratio=9, key={})  # fmt: skip
-    cache = TokenCache.open(tmp_path / "c")
-    links = np.array([(0, 1), (2, 0), (1, 2)], "<u2")  # two of the first pair, one of the second
-    (tmp_path / "links.bin").write_bytes(links.tobytes())
-    (tmp_path / "offsets.bin").write_bytes(np.array([0, 2, 3], "<i8").tobytes())
-    found = SeedLinks(tmp_path).cells(cache, np.array([1, 0]))
-    # Pieces: "7 7 8" and "9 9 11 11 2"; "1 1 2 3 3" and "4 5 5".
-    wanted = np.zeros((2, 5, 5), bool)
-    wanted[0, 4, 2] = True
-    wanted[1, 1:3, 0:2] = True
-    wanted[1, 0, 3:5] = True
-    assert (found == wanted).all()
+    write_links(tmp_path / "links", [[(0, 1, 1.0), (2, 0, 0.5)], [(1, 2, 1.0)]])
+    return TokenCache.open(tmp_path / "c"), TeacherLinks(tmp_path / "links")
 
 
-def test_no_seed_links_at_all(tmp_path, cache):
-    (tmp_path / "links.bin").write_bytes(b"")
-    (tmp_path / "offsets.bin").write_bytes(bytes(8 * (len(cache) + 1)))
-    assert not SeedLinks(tmp_path).cells(cache, np.arange(5)).any()
+def test_links_fall_on_the_pieces_of_their_words(taught):
+    cache, links = taught
+    wanted = np.zeros((2, 5, 5))
+    wanted[0, 4, 2] = 1
+    wanted[1, 1:3, 0:2] = 1
+    wanted[1, 0, 3:5] = 0.5
+    assert links.cells(cache, np.array([1, 0])) == pytest.approx(wanted, abs=1e-5)
+    assert list(links.of_pairs()) == [
+        [(0, 1, 1.0), (2, 0, pytest.approx(0.5, abs=1e-5))], [(1, 2, 1.0)],
+    ]  # fmt: skip
+
+
+def test_joined_pairs_are_one_row_with_the_links_of_both(taught):
+    cache, links = taught
+    indices = np.array([0, 1, 0])
+    assert cache.src.padded(indices, 2)[0].tolist() == [
+        [1, 1, 2, 3, 3, 7, 7, 8], [1, 1, 2, 3, 3, 0, 0, 0],
+    ]  # fmt: skip
+    assert cache.tgt.word_ids_padded(indices, 2).tolist() == [
+        [0, 1, 1, 2, 2, 3, 3, 4], [0, 1, 1, -1, -1, -1, -1, -1],
+    ]  # fmt: skip
+    alone = links.cells(cache, np.array([0, 1]))
+    joined = links.cells(cache, indices, 2)
+    assert (joined[0, :3, :5] == alone[0, :3, :5]).all()
+    assert (joined[0, 3:, 5:] == alone[1, :5, :3]).all()
+    assert not joined[0, 3:, :5].any() and not joined[0, :3, 5:].any()
+    assert (joined[1, :3, :5] == alone[0, :3, :5]).all()
+
+
+def test_joining_keeps_every_pair_and_the_limit(cache):
+    plain, joined = (stream(cache, joins=joins, longest=40) for joins in (0.0, 1.0))
+    rows = set()
+    for one, other in islice(zip(*(b.steps(Position(), 0) for b in (plain, joined)),
+                                 strict=True), 30):  # fmt: skip
+        (a,), (b,) = one.batches, other.batches
+        assert a.src_lengths.sum() == b.src_lengths.sum() == other.totals.src_pieces
+        assert other.totals.cells == int((b.src_lengths * b.tgt_lengths).sum())
+        assert max(b.src.shape[1], b.tgt.shape[1]) <= 40
+        rows.add(len(a.src) / len(b.src))
+    assert max(rows) > 2
+
+
+def test_no_links_at_all(tmp_path, cache):
+    write_links(tmp_path, [[] for _ in range(len(cache))])
+    assert not TeacherLinks(tmp_path).cells(cache, np.arange(5)).any()
 
 
 def test_prefetch_gives_the_same_and_passes_errors_on():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mx.trainer.cache import TokenCache, build
-from mx.trainer.data import SeedLinks
+from mx.trainer.corpus import write_links
+from mx.trainer.data import TeacherLinks
 from mx.trainer.lexicon import embeddings, translations
 
 
@@ -34,10 +35,8 @@ def linked(tmp_path):
     words = Words()
     build(pairs, words, words, tmp_path / "train", max_length=50, max_ratio=9, key={})
     folder = tmp_path / "seeds"
-    folder.mkdir()
-    np.array([(i, 3 - i) for _ in rows for i in range(4)], "<u2").tofile(folder / "links.bin")
-    (np.arange(len(rows) + 1) * 4).astype("<i8").tofile(folder / "offsets.bin")
-    return TokenCache.open(tmp_path / "train"), SeedLinks(folder)
+    write_links(folder, [[(i, 3 - i, 1.0) for i in range(4)] for _ in rows])
+    return TokenCache.open(tmp_path / "train"), TeacherLinks(folder)
 
 
 def test_shares_add_up_and_follow_the_links(linked):

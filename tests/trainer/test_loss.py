@@ -9,7 +9,7 @@ from mx.trainer import loss
 from mx.trainer.config import ModelConfig, TrainConfig
 from mx.trainer.data import Batch
 from mx.trainer.model import MaskAlign
-from mx.trainer.train import TERMS, Objective
+from mx.trainer.objective import Objective
 
 LENGTHS = [(3, 2), (1, 4), (5, 5)]  # source, target
 
@@ -110,7 +110,7 @@ def test_the_objective_is_the_sum_of_the_terms_in_the_spec(norm):
     src, tgt = torch.randint(20, (3, 5)), torch.randint(20, (3, 5))
     totals = loss.Totals(int(s.sum()), int(t.sum()), int((s * t).sum()))
     values = Objective(model, config)(Batch(src, s, tgt, t), totals, 0.0)
-    made = dict(zip(TERMS, values.tolist(), strict=True))
+    made = dict(zip(Objective.terms, values.tolist(), strict=True))
     fwd, bwd = model(src, s, tgt, t)
 
     def nll(output, ids, lengths, table):

@@ -6,10 +6,11 @@ import pytest
 
 from mx.engine.errors import MxError
 from mx.trainer import progress as module
+from mx.trainer.objective import Objective
 from mx.trainer.progress import Monitor, clock
-from mx.trainer.train import TERMS, Progress
+from mx.trainer.train import Progress
 
-VALUES = dict.fromkeys(TERMS, 1.5)
+VALUES = dict.fromkeys(Objective.terms, 1.5)
 
 
 def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path):
@@ -26,7 +27,7 @@ def test_lines_for_people_and_for_programs(tmp_path, capsys):
     monitor.validation(Progress(step=1000), {"step": 1000, "accuracy": 0.25}, True)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "step 1,000/2,000  loss 1.500" in captured.err
+    assert "step 1,000/2,000  loss 1.5000" in captured.err
     assert "step 1,000: accuracy 0.2500  (best)" in captured.err
     first, second = map(json.loads, (tmp_path / "log.jsonl").read_text().split("\n")[:-1])
     assert first["loss"] == 1.5 and first["lr"] == 0.1 and second["accuracy"] == 0.25

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from mx.engine.errors import MxError
 from mx.trainer import checkpoint
-from mx.trainer.config import TrainConfig
+from mx.trainer.config import TrainConfig, resolve
 from mx.trainer.data import Batches, Position
 from mx.trainer.lexicon import embeddings
 from mx.trainer.train import (
@@ -18,6 +18,7 @@ from mx.trainer.train import (
     Trainer,
     batch_budget,
     learning_rate,
+    scheduled,
     seed_weight,
     train,
 )
@@ -199,3 +200,31 @@ def test_weights_that_are_not_finite_are_never_saved(start, tmp_path):
     for folder in checkpoint.folders(tmp_path):
         weights = load_file(folder / "model.safetensors")
         assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+# ---- a time budget ----
+
+
+def test_schedules_end_with_the_time():
+    config = resolve("tiny", {"steps": 10_000, "minutes": 10.0}).train
+    assert scheduled(config, 0, 0.0) == config  # nothing is known yet
+    plan = scheduled(config, 300, 60.0)
+    assert plan.steps == 3000 and plan.warmup == 200
+    assert scheduled(config, 30, 60.0).warmup == 60  # of 300 steps
+    assert scheduled(config, 9000, 60.0).steps == 10_000
+    assert scheduled(config, 2999, 600.0).steps == 2999
+    assert learning_rate(scheduled(config, 3000, 600.0), 3000) == pytest.approx(0, abs=1e-9)
+    unlimited = resolve("tiny", {"steps": 10_000}).train
+    assert scheduled(unlimited, 300, 60.0) == unlimited
+
+
+def test_the_run_ends_when_its_time_is_up(start, tmp_path, read_log):
+    settings = {"steps": 100_000, "minutes": 0.02, "eval_every": 100_000, "save_every": 100_000}
+    assert train(*start(tmp_path, **settings)) == 0
+    log = read_log(tmp_path)
+    last = max(line["step"] for line in log)
+    assert 1 < last < 100_000 and (tmp_path / "model.safetensors").exists()
+    rates = [line["lr"] for line in log if "lr" in line]
+    assert rates[-1] < 0.3 * max(rates)
+    train(*start(tmp_path, **settings))  # has nothing left to do
+    assert read_log(tmp_path) == log

@@ -1,0 +1,144 @@
+"""Teachers: whatever says which words of a text belong together, and how sure it is of that.
+
+Knows the statistical aligner, files of links, bundles and run folders, and makes one stream of
+weighted links of any mix of them. Where the links are kept is the matter of `corpus.py`.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from mx.engine.errors import InputError, MxError
+from mx.engine.files import read_lines
+from mx.engine.links import ScoredLink, parse_scored
+from mx.trainer.config import RunConfig
+
+Pair = tuple[list[str], list[str]]
+Report = Callable[[str], None]
+
+SEED = "seed"
+LEAST = 0.2  # links of which the teachers are less sure teach nothing
+CHUNK = 4096
+
+
+class Teacher(Protocol):
+    """Links (source word, target word, weight from 0 to 1) for each pair, in order."""
+
+    def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]: ...
+
+
+def open_teacher(
+    name: str, learn_from: Callable[[], Iterator[Pair]], config: RunConfig, report: Report
+) -> Teacher:
+    """The teacher of that name: `seed`, which learns from the text first, or a path."""
+    if name == SEED:
+        from mx.trainer.seed import SeedConfig, SeedModel
+
+        report("learning seed links with the statistical aligner")
+        return SeedModel.learn(learn_from(), SeedConfig(lowercase=config.train.lowercase))
+    path = Path(name)
+    if (path / "config.json").exists():
+        return RunTeacher(path)
+    if path.is_dir() or path.suffix == ".mx":
+        return BundleTeacher(path)
+    return LinkFile(path)
+
+
+def is_bound_to_text(name: str) -> bool:
+    """Whether a teacher is a file of links, which knows the training text and no other."""
+    return name != SEED and os.path.isfile(name) and not name.endswith(".mx")
+
+
+class LinkFile:
+    """Links of the training text in a file: `i-j`, with a score (`i-j:0.9`) if there is one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
+        number = 0
+        with closing(read_lines(self.path)) as lines:
+            for number, (src, tgt) in enumerate(pairs, 1):
+                line = next(lines, None)
+                if line is None:
+                    raise InputError(
+                        f"{self.path} ends after {number - 1:,} lines but the text goes on; "
+                        "a teacher needs a line of links for each pair, empty if it has none"
+                    )
+                where = f"{self.path} line {number}"
+                yield self.checked(parse_scored(line, where=where), len(src), len(tgt), where)
+            if next(lines, None) is not None:
+                raise InputError(f"{self.path} has more lines than the text, which has {number:,}")
+
+    def checked(
+        self, links: list[ScoredLink], n_src: int, n_tgt: int, where: str
+    ) -> list[ScoredLink]:
+        for i, j, _ in links:
+            if i >= n_src or j >= n_tgt:
+                raise InputError(
+                    f"{where}: link {i}-{j} is outside its sentences of {n_src} and {n_tgt} words; "
+                    "words count from 0, source first"
+                )
+        return [(i, j, min(max(score, 0.0), 1.0)) for i, j, score in links]
+
+
+class BundleTeacher:
+    """A model made by mx-export; the weight of a link is its calibrated probability."""
+
+    def __init__(self, path: Path) -> None:
+        from mx.engine.aligner import Aligner
+
+        self.aligner = Aligner.load(path, wish="recall")
+
+    def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
+        stream = iter(pairs)
+        while held := list(islice(stream, CHUNK)):
+            src, tgt = zip(*held, strict=True)
+            for found in self.aligner.align_batch(src, tgt):
+                weights = self.aligner.bundle.calibrate(found.scores).tolist()
+                yield [(i, j, w) for (i, j), w in zip(found.links, weights, strict=True)]
+
+
+class RunTeacher:
+    """A model of mx-train; a link at the run's threshold weighs a half, one of twice that, one."""
+
+    def __init__(self, run: Path) -> None:
+        from mx.trainer.checkpoint import load_model
+        from mx.trainer.corpus import tokenizers
+
+        self.model, config = load_model(run)
+        self.tokenizers = tokenizers(run, config)
+        self.threshold = config.train.threshold
+
+    def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
+        import torch
+
+        from mx.trainer.evaluate import word_scores
+
+        stream = iter(pairs)
+        while held := list(islice(stream, CHUNK)):
+            src, tgt = [s for s, _ in held], [t for _, t in held]
+            found: list[list[ScoredLink]] = [[] for _ in held]
+            device = torch.device("cpu")
+            for k, scores in word_scores(self.model, src, tgt, self.tokenizers, device):
+                weights = np.minimum(scores / (2 * self.threshold), 1.0)
+                places = np.argwhere(weights >= LEAST)
+                found[k] = [(int(i), int(j), float(weights[i, j])) for i, j in places]
+            yield from found
+
+
+def mixed(streams: Sequence[Iterable[list[ScoredLink]]]) -> Iterator[list[ScoredLink]]:
+    """The mean of what the teachers say; a link that one of them does not have weighs 0 there."""
+    if not streams:
+        raise MxError("there is no teacher")
+    for each in zip(*streams, strict=True):
+        total: dict[tuple[int, int], float] = {}
+        for links in each:
+            for i, j, weight in links:
+                total[i, j] = total.get((i, j), 0.0) + weight / len(streams)
+        yield [(i, j, weight) for (i, j), weight in sorted(total.items()) if weight >= LEAST]

@@ -104,7 +104,7 @@ def start(corpus, small_config):
 
     def prepare(run: Path, texts: dict[str, Any] | None = None, **settings: Any):
         run.mkdir(exist_ok=True)
-        files = Texts(*map(str, corpus), **(texts or {}))
+        files = Texts(**{"src": str(corpus[0]), "tgt": str(corpus[1]), **(texts or {})})
         settle(Command(run, files, "tiny", (SMALL, settings)), lambda note: None)
         config, found = opened(run)
         data = open_prepared(found, config, run)

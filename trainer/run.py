@@ -6,6 +6,7 @@ text that of `corpus.py`.
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -23,8 +24,8 @@ from mx.trainer.corpus import Texts, prepare, settled, spool, tokenizers
 
 # A resumed run may change these: they decide how long, how often and how fast, not what is learned.
 CHANGEABLE = {
-    "steps", "eval_every", "save_every", "log_every", "keep", "average", "patience", "micro_tokens",
-    "compile", "precision", "threshold", "select", "gold_src", "gold_tgt", "gold",
+    "steps", "minutes", "eval_every", "save_every", "log_every", "keep", "average", "patience",
+    "micro_tokens", "compile", "precision", "threshold", "select", "gold_src", "gold_tgt", "gold",
 }  # fmt: skip
 # What a vocabulary depends on besides the bytes of the text.
 _VOCAB = {"src", "tgt", "vocab", "vocab_size", "vocab_type", "lowercase", "joint_vocab", "seed"}
@@ -34,6 +35,7 @@ _OURS = (
 )  # fmt: skip
 
 Report = Callable[[str], None]
+Files = dict[str, dict[str, Any]]  # path -> size, mtime_ns, digest
 
 
 @dataclass(frozen=True)
@@ -97,18 +99,19 @@ def settle(command: Command, report: Report) -> None:
         remember(run, texts, {})  # first of all: from here on the folder is known as a run's
     if command.texts is not None and not trained:
         spool(command.texts, run)
-    sizes = {file: size for file, size, _ in texts.fingerprint()["files"]}
-    changes = differences(run, asked, texts, sizes)
+    known = known_files(run)
+    files = look(texts, known, report)
+    changes, replaced = differences(run, asked, texts), other_bytes(known, files)
     if trained:
-        refuse(run, changes)
-    elif set(changes) & (_VOCAB | set(sizes)):
+        refuse(run, changes, replaced)
+    elif replaced or set(changes) & _VOCAB:
         for name in ("src.spm", "tgt.spm"):
             (run / name).unlink(missing_ok=True)
     for name, (old, new) in changes.items():
         if trained:
             report(f"{name} is {new} from now on; it was {old}")
     sweep(run)
-    remember(run, texts, sizes)
+    remember(run, texts, files)
     write(run / "config.json", to_json(asked))
     prepare(texts, asked, run, report)
     write(run / "config.json", to_json(with_sizes(asked, run)))
@@ -116,16 +119,20 @@ def settle(command: Command, report: Report) -> None:
 
 def begun(run: Path) -> bool:
     """Whether a run was begun in the folder; other programs have a `config.json` too."""
-    parts = {"command.json": {"version", "texts", "sizes"}, "config.json": {"model", "train"}}
-    for name, keys in parts.items():
+    parts = (
+        ("command.json", {"version", "texts", "files"}),
+        ("command.json", {"version", "texts", "sizes"}),  # of older runs
+        ("config.json", {"model", "train"}),
+    )
+    for name, keys in parts:
         with contextlib.suppress(MxError):
             if set(read_object(run / name)) == keys:
                 return True
     return False
 
 
-def remember(run: Path, texts: Texts, sizes: dict[str, int]) -> None:
-    record = {"version": __version__, "texts": asdict(texts), "sizes": sizes}
+def remember(run: Path, texts: Texts, files: Files) -> None:
+    record = {"version": __version__, "texts": asdict(texts), "files": files}
     write(run / "command.json", json.dumps(record, indent=2) + "\n")
 
 
@@ -151,18 +158,63 @@ def wanted(command: Command) -> tuple[RunConfig, Texts]:
     return resolve("paper", saved, *command.overrides), texts
 
 
-def differences(
-    run: Path, asked: RunConfig, texts: Texts, sizes: dict[str, int]
-) -> dict[str, tuple[Any, Any]]:
+# ---- what has changed ----
+
+
+def known_files(run: Path) -> Files:
+    """The texts as they were when the run was last started; of older runs, their sizes alone."""
+    if not (run / "command.json").exists():
+        return {}
+    record = read_object(run / "command.json")
+    if "sizes" in record:
+        return {file: {"size": size} for file, size in record["sizes"].items()}
+    return record["files"]
+
+
+def look(texts: Texts, known: Files, report: Report) -> Files:
+    """The texts as they are now. One of the known size and time is not read again."""
+    found: Files = {}
+    for file, size, time in texts.fingerprint()["files"]:
+        old = known.get(file, {})
+        if (old.get("size"), old.get("mtime_ns")) == (size, time):
+            found[file] = old
+        else:
+            if "digest" in old:
+                report(f"{file} was written to since; reading whether its text is the same")
+            found[file] = {"size": size, "mtime_ns": time, "digest": digest(file)}
+    return found
+
+
+def digest(file: str) -> str:
+    """Of all bytes; about a second for each gigabyte."""
+    found = hashlib.blake2b(digest_size=16)
+    try:
+        with open(file, "rb") as data:
+            while part := data.read(1 << 20):
+                found.update(part)
+    except OSError as error:
+        raise MxError(f"cannot read {file}: {error.strerror}") from None
+    return found.hexdigest()
+
+
+def other_bytes(known: Files, files: Files) -> list[str]:
+    """The texts that do not hold what they held, as far as that was noted."""
+
+    def same(old: dict[str, Any], now: dict[str, Any]) -> bool:
+        return all(old[what] == now[what] for what in ("size", "digest") if what in old)
+
+    return [file for file, now in files.items() if not same(known.get(file, {}), now)]
+
+
+def differences(run: Path, asked: RunConfig, texts: Texts) -> dict[str, tuple[Any, Any]]:
     """What is asked for now and was not at first, as {name: (old, new)}."""
     old: dict[str, Any] = {}
     if (run / "config.json").exists():
         saved = from_json(run / "config.json")
         old |= asdict(saved.model) | asdict(saved.train)
     if (run / "command.json").exists():
-        record = read_object(run / "command.json")
-        old |= record["texts"] | record["sizes"]
-    new = asdict(asked.model) | asdict(asked.train) | asdict(texts) | sizes
+        old |= read_object(run / "command.json")["texts"]
+    new = asdict(asked.model) | asdict(asked.train) | asdict(texts)
     ignored = {"src_vocab", "tgt_vocab"}  # not known before there is a vocabulary
     return {
         name: (old[name], new[name])
@@ -171,16 +223,22 @@ def differences(
     }
 
 
-def refuse(run: Path, changes: dict[str, tuple[Any, Any]]) -> None:
+def refuse(run: Path, changes: dict[str, tuple[Any, Any]], replaced: list[str]) -> None:
     """An error if a trained run would go on with something it may not change."""
-    fixed = {name: pair for name, pair in changes.items() if name not in CHANGEABLE}
-    if not fixed:
-        return
-    listed = ", ".join(f"{name} {old} (now {new})" for name, (old, new) in fixed.items())
-    raise MxError(
-        f"{run} was started with {listed}; repeat that to go on, or choose another folder, "
-        "or begin anew with --restart"
-    )
+    fixed = [
+        f"{name} {old} (now {new})"
+        for name, (old, new) in changes.items()
+        if name not in CHANGEABLE
+    ]
+    fixed += [f"another text in {file}" for file in replaced]
+    if fixed:
+        raise MxError(
+            f"{run} was started with {', '.join(fixed)}; repeat that to go on, or choose another "
+            "folder, or begin anew with --restart"
+        )
+
+
+# ---- files ----
 
 
 def clear(run: Path) -> None:

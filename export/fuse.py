@@ -149,6 +149,8 @@ def functions(width: int, heads: int) -> list[onnx.FunctionProto]:
 
 def needed(config: ModelConfig) -> dict[str, int]:
     """How often each op must appear in the graph of such a model: twice, for two directions."""
+    if config.kind == "student":
+        return {"Symmetrize": 1}
     layers, attention = config.decoder_layers, config.encoder_layers
     if config.cross == "all":
         attention += layers - 1

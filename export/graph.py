@@ -20,6 +20,7 @@ from mx.trainer.config import ModelConfig
 
 if TYPE_CHECKING:
     from mx.trainer.model import MaskAlign
+    from mx.trainer.student import Student
 
 OPSET = 21  # ONNX Runtime 1.20, the oldest one supported, reads opsets up to 21
 IR_VERSION = 10
@@ -72,7 +73,7 @@ class Side:
     embedded: str  # (B·L, D) words with positions
 
 
-def weights_of(model: "MaskAlign") -> Weights:
+def weights_of(model: "MaskAlign | Student") -> Weights:
     """The trained parameters as float32 arrays, and the rates of the positions."""
     import torch
 
@@ -86,6 +87,10 @@ def weights_of(model: "MaskAlign") -> Weights:
 
 def plain_graph(config: ModelConfig, weights: Weights) -> onnx.ModelProto:
     """The whole aligner: piece ids of both sides to scores, and on request their parts."""
+    if config.kind == "student":
+        from mx.export.student_graph import StudentNetwork
+
+        return StudentNetwork(config, weights).build()
     net = Network(config, weights)
     sides = [net.side("src", 0), net.side("tgt", 1)]
     fwd, fwd_null = net.direction(0, sides)

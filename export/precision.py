@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mx.export.fuse import in_order, set_nodes, used_nodes
+from mx.export.student_graph import TAIL
 
 Feeds = dict[str, np.ndarray]
 Ranges = dict[str, tuple[float, float]]  # smallest and largest value by name of the value
@@ -32,7 +33,8 @@ def half(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for tensor in copy.graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT and tensor.name not in _FLOAT32_WEIGHTS:
+        kept = tensor.name in _FLOAT32_WEIGHTS or tensor.name.startswith(TAIL)
+        if tensor.data_type == TensorProto.FLOAT and not kept:
             values = numpy_helper.to_array(tensor)
             limit = np.finfo(np.float16).max
             finite = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
@@ -59,6 +61,7 @@ def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     }
     producer = {out: node for node in model.graph.node for out in node.output}
     excluded = {producer[name].input[0] for name in last}  # behind their Reshape
+    excluded |= {name for name in producer if name.startswith("score/")}  # a student's
     excluded |= {
         producer[node.input[0]].input[0]
         for node in model.graph.node

@@ -126,7 +126,7 @@ def pool(values: np.ndarray, src: Sentence, tgt: Sentence) -> np.ndarray:
 def word_values(
     session: "object", probe: Probe, outputs: tuple[str, ...] = ("scores",)
 ) -> list[list[np.ndarray]]:
-    """For each pair the named outputs: (S, T) ones as word values, NULL's as mean over a word."""
+    """For each pair the named outputs: (S, T) ones as word values, NULL's as a word's lowest."""
     found = [
         [np.zeros((s.n_words, t.n_words), np.float32) for _ in outputs]
         for s, t in zip(probe.src, probe.tgt, strict=True)
@@ -140,8 +140,8 @@ def word_values(
                     found[i][k] = pool(values[place], src, tgt)
                 else:
                     side = tgt if name == "fwd_null" else src
-                    total = np.bincount(side.words, values[place][: len(side.ids)], side.n_words)
-                    found[i][k] = total / np.bincount(side.words, minlength=side.n_words)
+                    found[i][k] = np.ones(side.n_words, np.float32)
+                    np.minimum.at(found[i][k], side.words, values[place][: len(side.ids)])
     return found
 
 

@@ -12,7 +12,8 @@ import torch
 from mx.engine.errors import MxError
 from mx.export.graph import INPUTS, OUTPUTS
 from mx.export.probe import Feeds, Probe, batches, feeds, open_session
-from mx.trainer.model import MaskAlign, symmetrize
+from mx.trainer.model import symmetrize
+from mx.trainer.objective import Network
 
 # Largest difference of a weight, which is a probability. fp32 differs by rounding only; with fp16
 # a sharp softmax may move by some hundredths; 8 bits move single weights a lot, so there only the
@@ -52,7 +53,7 @@ def edge_feeds(config_vocab: tuple[int, int], max_length: int, seed: int = 1) ->
 
 
 @torch.inference_mode()
-def expected(model: MaskAlign, batch: Feeds) -> dict[str, np.ndarray]:
+def expected(model: Network, batch: Feeds) -> dict[str, np.ndarray]:
     """What the graph must give for a batch, from PyTorch."""
     fwd, bwd = model(*(torch.from_numpy(batch[name]).long() for name in INPUTS))
     scores = symmetrize(fwd.weights, bwd.weights).transpose(1, 2)
@@ -61,7 +62,7 @@ def expected(model: MaskAlign, batch: Feeds) -> dict[str, np.ndarray]:
 
 
 def verify(
-    model: MaskAlign, graph: onnx.ModelProto, precision: str, max_length: int, probe: Probe | None
+    model: Network, graph: onnx.ModelProto, precision: str, max_length: int, probe: Probe | None
 ) -> Difference:
     """The largest difference; an error if it is too large, or a value is not finite or not zero
     where it must be."""

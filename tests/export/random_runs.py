@@ -11,7 +11,7 @@ import torch
 from mx.engine.text import Tokenizer
 from mx.trainer import cache, checkpoint
 from mx.trainer.config import ModelConfig, resolve, to_json
-from mx.trainer.model import MaskAlign
+from mx.trainer.objective import Network, make_network
 
 SMALL = ModelConfig(
     width=16,
@@ -34,20 +34,26 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cross all": {"cross": "all"},
     "cross all, not leaky": {"cross": "all", "leaky": False, "tied": False},
     "autoregressive, cross all, not leaky": {"masked": False, "cross": "all", "leaky": False},
+    "student": {"kind": "student"},
+    "student, separate vocabularies": {"kind": "student", "joint_vocab": False},
+    "student without correction": {"kind": "student", "refine": 0, "encoder_layers": 1},
     "one layer": {"encoder_layers": 1, "decoder_layers": 1, "norm": "post"},
 }
 
 
-def random_model(config: ModelConfig, sharp: float = 1.5) -> MaskAlign:
+def random_model(config: ModelConfig, sharp: float = 1.5) -> Network:
     """A network whose weights and biases are all different; larger weights, sharper attention."""
     torch.manual_seed(1)
-    model = MaskAlign(config).eval()
+    model = make_network(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
             else:
                 parameter.mul_(sharp)
+        for name, parameter in model.named_parameters():
+            if name.endswith("_starts"):
+                parameter.copy_((torch.rand_like(parameter) < 0.7).float())
     return model
 
 

@@ -103,7 +103,7 @@ def export(options: Options, report: Report) -> Bundle:
         made = maker.make(precision) if wanted(options, precision) else None
         if made:
             graphs[precision], measured[precision] = made
-    measured["fp32"].update(maker.baseline)
+    measured["fp32"].update(rounded4(maker.baseline))
     manifest = Manifest(
         name=options.name or options.output.name.split(".")[0],
         languages=options.languages,
@@ -279,11 +279,12 @@ class Precisions:
         check_onnx(graph, precision)
         length = self.run.config.train.max_length
         worst = verify(self.run.model, graph, precision, length, self.probe)
-        measured = {"largest_difference": rounded(worst.value), **self.measure(graph)}
+        found = self.measure(graph)
+        measured = {"largest_difference": rounded(worst.value), **rounded4(found)}
         numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in measured.items())
         self.report(f"{precision}: {numbers}")
         if precision == "int8":
-            self.good = self.is_good(measured)
+            self.good = self.is_good(found)
             if not self.good and not named:
                 self.report(f"int8 left out: it must keep a link F1 of {LEAST_F1} and the AER")
                 return None
@@ -301,7 +302,7 @@ class Precisions:
         if self.probe is None:
             return {}
         agree = text.link_f1(self.exact, self.links(graph, self.rest))
-        return {"link_f1": rounded4(agree), **self.aer(graph)}
+        return {"link_f1": agree, **self.aer(graph)}
 
     @property
     def rest(self) -> Probe:
@@ -320,7 +321,7 @@ class Precisions:
     def aer(self, graph: onnx.ModelProto) -> dict[str, float]:
         if self.judged is None or not self.judged.real:
             return {}
-        return {"aer": rounded4(score(self.links(graph, self.judged.probe), self.judged.gold).aer)}
+        return {"aer": score(self.links(graph, self.judged.probe), self.judged.gold).aer}
 
     @cached_property
     def baseline(self) -> dict[str, float]:
@@ -337,8 +338,9 @@ class Precisions:
         return "int8" if self.good else "fp32"
 
 
-def rounded4(value: float) -> float:
-    return round(value, 4)
+def rounded4(values: dict[str, float]) -> dict[str, float]:
+    """For people; what is decided is decided on the values themselves."""
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 # ---- writing ----

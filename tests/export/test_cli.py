@@ -143,8 +143,10 @@ def test_an_attention_that_is_not_recognised(
 def test_int8_that_is_not_good_enough_is_left_out(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundling, "LEAST_F1", 1.1)
+    """Also if it becomes good enough by rounding."""
+    monkeypatch.setattr(bundling.text, "link_f1", lambda *links: bundling.LEAST_F1 - 1e-5)
     result = export(run, "-o", tmp_path / "m.mx")
+    assert f"link f1 {bundling.LEAST_F1}" in result.stderr
     assert "int8 left out: it must keep a link F1" in result.stderr
     assert Bundle.load(tmp_path / "m.mx").precisions == ("fp32", "fp16")
 

@@ -1,0 +1,95 @@
+"""Teachers: files of links, runs, bundles, and mixtures of them."""
+
+import pytest
+
+from mx.engine.errors import InputError
+from mx.trainer.checkpoint import load_model
+from mx.trainer.data import TeacherLinks
+from mx.trainer.teacher import BundleTeacher, LinkFile, RunTeacher, mixed
+from mx.trainer.train import train
+
+PAIRS = [(["a", "b"], ["c"]), (["d"], ["e", "f"]), ([], ["g"])]
+
+
+def links_file(tmp_path, *lines):
+    path = tmp_path / "links"
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return LinkFile(path)
+
+
+def test_a_file_gives_its_links_and_scores(tmp_path):
+    teacher = links_file(tmp_path, "1-0 0-0:0.25", "0-1:7", "")
+    assert list(teacher.align(PAIRS)) == [[(0, 0, 0.25), (1, 0, 1.0)], [(0, 1, 1.0)], []]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["0-0", "0-2", ""], "line 2: link 0-2 is outside its sentences of 1 and 2 words"),
+        (["0-0", "0-0"], "ends after 2 lines but the text goes on"),
+        (["0-0", "0-0", "", ""], "has more lines than the text, which has 3"),
+        (["0-0", "zero", ""], "line 2: 'zero' is not a link"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path, lines, message):
+    with pytest.raises(InputError, match=message):
+        list(links_file(tmp_path, *lines).align(PAIRS))
+
+
+def test_a_mixture_is_the_mean():
+    one = [[(0, 0, 1.0), (1, 1, 0.3)], []]
+    other = [[(0, 0, 0.5), (2, 2, 0.9)], [(3, 3, 1.0)]]
+    assert list(mixed([one, other])) == [[(0, 0, 0.75), (2, 2, 0.45)], [(3, 3, 0.5)]]
+
+
+def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
+    """Also for the pairs that are held out, which are lines of the same file."""
+    n = len(corpus[0].read_text("utf-8").split("\n")) - 1
+    path = tmp_path / "user.links"
+    path.write_text("0-0\n" * n, "utf-8")
+    run = tmp_path / "run"
+    _, _, data, *_ = start(run, {"teacher": [str(path)]}, kind="student", refine=2)
+    found = list(data.links.of_pairs())
+    assert len(found) == len(data.train) and all(pair == [(0, 0, 1.0)] for pair in found)
+    assert data.valid_links is not None
+    assert len(data.valid_links.offsets) == len(data.valid) + 1
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    return tmp_path_factory.mktemp("taught")
+
+
+def test_runs_and_bundles_teach(start, taught, tmp_path):
+    from mx.export.bundling import Options, export
+
+    run, bundle = tmp_path / "teacher", tmp_path / "teacher.mx"
+    train(*start(run, {"valid_last": 10}, steps=12, warm_start="seed"))
+    export(Options(run, bundle, precisions=("fp32",), kernels=()), lambda note: None)
+    pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
+    threshold = load_model(run)[1].train.threshold
+    for teacher in (RunTeacher(run), BundleTeacher(bundle)):
+        found = list(teacher.align(pairs))
+        assert len(found) == 2 and not found[1]
+        assert all(0 <= i < 3 and 0 <= j < 2 and 0 < w <= 1 for i, j, w in found[0])
+    assert 0 < threshold < 1
+    _, _, data, *_ = start(
+        tmp_path / "student", {"teacher": [str(run), str(bundle), "seed"]}, kind="student"
+    )
+    assert isinstance(data.links, TeacherLinks) and len(data.links.links)
+
+
+def test_an_unknown_teacher_is_refused(start, tmp_path):
+    with pytest.raises(InputError, match="there is no such link file, bundle or run folder"):
+        start(tmp_path / "run", {"teacher": [str(tmp_path / "nobody")]}, kind="student")
+
+
+def test_teachers_are_part_of_a_run(start, tmp_path):
+    """Another teacher for an untrained run makes other links."""
+    run = tmp_path / "run"
+    _, _, first, *_ = start(run, kind="student")
+    n = first.train.counts.read + first.valid.counts.read
+    path = tmp_path / "none.links"
+    path.write_text("\n" * n, "utf-8")
+    _, _, second, *_ = start(run, {"teacher": [str(path)]}, kind="student")
+    assert len(first.links.links) and not len(second.links.links)

@@ -3,9 +3,10 @@
 fp16, for GPUs: weights and most values; positions, the last softmax and all that follows it stay
 fp32, and so do the graph's outputs. LayerNormalization computes in fp32 by its definition.
 
-int8, for CPUs: every product with a weight matrix takes 8-bit inputs and weights; all else stays
-fp32. Input ranges are constants found on text (`ranges`), so that a pair's scores do not depend
-on the pairs beside it in a batch, as they would with ranges taken at run time.
+int8, for CPUs: every product with a weight matrix takes 8-bit inputs and weights; embeddings are
+kept in 8 bits, with a scale for each piece; all else stays fp32. Input ranges are constants found
+on text (`ranges`), so that a pair's scores do not depend on the pairs beside it in a batch, as
+they would with ranges taken at run time.
 """
 
 from collections.abc import Iterable
@@ -107,7 +108,12 @@ def int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     chosen = {node.output[0] for node in products(copy)}
     nodes: list[onnx.NodeProto] = []
     for node in copy.graph.node:
-        nodes += quantizer.replace(node) if node.output[0] in chosen else [node]
+        if node.output[0] in chosen:
+            nodes += quantizer.replace(node)
+        elif node.op_type == "Gather" and node.input[0].endswith("embedding.weight"):
+            nodes += quantizer.embedding(node)
+        else:
+            nodes.append(node)
     set_nodes(copy.graph, in_order(used_nodes(copy.graph, nodes)))
     read = {name for node in copy.graph.node for name in node.input}
     kept = [tensor for tensor in copy.graph.initializer if tensor.name in read]
@@ -155,6 +161,22 @@ class _Quantizer:
             domain=_MICROSOFT,
         )
         return [*nodes, product]
+
+    def embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Rows of 8 bits, each times its own scale."""
+        table, ids = node.input
+        values = numpy_helper.to_array(self.weights[table])  # (V, D)
+        steps = np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-12) / 127
+        self.store(f"{table}.int8", np.round(values / steps).astype(np.int8))
+        self.store(f"{table}.scale", steps.astype(np.float32))
+        (out,) = node.output
+        make = helper.make_node
+        return [
+            make("Gather", [f"{table}.int8", ids], [f"{out}.int8"], axis=0),
+            make("Gather", [f"{table}.scale", ids], [f"{out}.scale"], axis=0),  # (B, L, 1)
+            make("Cast", [f"{out}.int8"], [f"{out}.wide"], to=TensorProto.FLOAT),
+            make("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
+        ]
 
     def weight(self, name: str, scale: str, offset: str) -> list[str]:
         """The 8-bit weight, the scales of input and weight, and the input's zero."""

@@ -37,7 +37,7 @@ def test_valid_and_close(variant: ModelConfig, make) -> None:
     onnx.shape_inference.infer_shapes(graph, strict_mode=True, data_prop=True)
     precision = "fp16" if make is half else "int8"
     worst = verify(random_model(variant), graph, precision, 30, None)
-    assert worst.value < (0.01 if make is half else 0.2)
+    assert worst.value < (0.01 if make is half else 0.25)
 
 
 def test_half_the_size() -> None:

@@ -110,6 +110,9 @@ def _width(word: str) -> int:
 
 def _label(word: str, x: float, y: float, anchor: str, *, turned: bool = False) -> str:
     turn = f' transform="rotate(-90 {x} {y})"' if turned else ""
+    if right_to_left([word]):
+        # Isolated, it is laid out rightly, and "start" is still the left end for every renderer.
+        word = f"\u2067{word}\u2069"
     return (
         f'<text x="{x}" y="{y}" text-anchor="{anchor}" dominant-baseline="central"{turn}>'
         f"{_text(word)}</text>"

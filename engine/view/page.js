@@ -85,7 +85,7 @@
   const pairAer = (pair, layer = LAYERS[0]) => (goldOf(pair) ? aer(countsOf(pair, layer)) : null);
   const differ = (pair) => {
     const one = new Set(linksOf(pair, layerOf("sys")).map((link) => cell(pair, link)));
-    const two = triples(pair.c).map((link) => cell(pair, link));
+    const two = linksOf(pair, compare).map((link) => cell(pair, link));
     const both = two.filter((at) => one.has(at)).length;
     return one.size + two.length - 2 * both;
   };
@@ -180,7 +180,7 @@
       return columns;
     };
     form(state.layout === "columns");
-    const room = one.scroll.closest(".panels").clientWidth - 8;
+    const room = one.scroll.closest(".body").clientWidth - 8;
     const wide = () => Math.max(...one.sides.map((side) => side.scrollWidth)) > room;
     one.columns = form(state.layout === "columns" || (state.layout === "auto" && wide()));
     // What can be scrolled must be reachable without a mouse.
@@ -265,9 +265,13 @@
   };
   const described = (one, side, place) => {
     const words = [one.pair.s, one.pair.t];
-    const found = one.rows.filter((row) => row[1][side] === place && row[2] !== "missing");
-    const partners = found.map(([, link]) => words[1 - side][link[1 - side]] + (link[2] > 0 && link[2] <= TOP ? ` ${(link[2] / TOP).toFixed(2)}` : ""));
-    return `${words[side][place]}: ${partners.length ? `linked to ${partners.join(", ")}` : "no link"}`;
+    const found = one.rows.filter((row) => row[1][side] === place);
+    const made = found.filter((row) => row[2] !== "missing"), missing = found.filter((row) => row[2] === "missing");
+    const named = (rows) => rows.map(([layer, link, kind]) => {
+      const score = layer.id !== "gold" && link[2] >= 0 ? ` ${(link[2] / TOP).toFixed(2)}` : "";
+      return `${words[1 - side][link[1 - side]]}${score}${kind && kind !== "missing" ? ` (${KINDS[kind]})` : ""}`;
+    }).join(", ");
+    return `${words[side][place]}: ${made.length ? `linked to ${named(made)}` : "no link"}${missing.length ? `; missing: ${named(missing)}` : ""}`;
   };
   /** After the slider or a layer: links, numbers and text of a card, the words stay. */
   const refresh = (card) => {
@@ -305,9 +309,10 @@
   const heatMap = (pair) => {
     const canvas = make("canvas", { role: "img" });
     const note = make("figcaption");
-    const figure = make("figure", { class: "heat", tabindex: "0", "aria-label": "Heat map" }, canvas, note);
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Heat map" }, canvas);
+    const figure = make("figure", { class: "heat" }, scroll, note);
     const map = { pair, canvas, note, figure };
-    canvas.addEventListener("pointermove", (event) => tell(map, event));
+    for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, (event) => tell(map, event));
     canvas.addEventListener("pointerleave", () => { note.textContent = map.caption; });
     return map;
   };
@@ -364,6 +369,7 @@
     const y = (i) => top + (i + 1) * CELL;
     Object.assign(map, { left, top, rows, columns, mirrored });
     const label = (text, i, j) => {
+      context.direction = direction([text]);
       context.fillStyle = color(i === -1 || j === -1 ? "--soft" : "--ink");
       if (j === null) {
         context.textAlign = "right";
@@ -430,7 +436,8 @@
     const { pair, heat } = map;
     const inside = i >= -1 && j >= -1 && i < pair.s.length && j < pair.t.length && i + j > -2;
     const value = !inside ? null : i < 0 ? heat.tgtNull(j) : j < 0 ? heat.srcNull(i) : heat.at(i, j);
-    map.note.textContent = value === null ? map.caption : `${i < 0 ? "[NULL]" : pair.s[i]} – ${j < 0 ? "[NULL]" : pair.t[j]}: ${value.toFixed(2)}`;
+    const words = [i < 0 ? "[NULL]" : pair.s[i], j < 0 ? "[NULL]" : pair.t[j]].map((word) => make("bdi", {}, word));
+    map.note.replaceChildren(...(value === null ? [map.caption] : [words[0], " – ", words[1], `: ${value.toFixed(2)}`]));
   };
 
   // ---- the list ----
@@ -469,7 +476,7 @@
     shown = pairs.map((_, index) => index).filter((index) => {
       const pair = pairs[index];
       if (!within(pair.score, score) || !within(wordsOf(pair), length)) return false;
-      if (byAer && !within(100 * pairAer(pair), error)) return false;
+      if (byAer && !(goldOf(pair) && within(100 * pairAer(pair), error))) return false;
       if (!text) return true;
       pair.folded ??= SIDES.map((key) => folded(pair[key].join(" ")));
       return pair.folded.some((side) => side.includes(text));
@@ -487,18 +494,18 @@
   const summarise = () => {
     if (!first.done) return;
     const systems = [LAYERS[0], compare].filter(Boolean);
-    const totals = systems.map(() => [0, 0, 0, 0]);
+    const totals = systems.map(() => [0, 0, 0, 0]), links = systems.map(() => 0);
     for (const index of shown) {
       systems.forEach((layer, which) => {
-        const counts = gold ? countsOf(pairs[index], layer) : [linksOf(pairs[index], layer).length];
-        counts.forEach((value, k) => { totals[which][k] += value; });
+        links[which] += linksOf(pairs[index], layer).length;
+        if (goldOf(pairs[index])) countsOf(pairs[index], layer).forEach((value, k) => { totals[which][k] += value; });
       });
     }
     const many = shown.length === pairs.length ? number(pairs.length) : `${number(shown.length)} of ${number(pairs.length)}`;
     const parts = [`${many} pair${pairs.length === 1 ? "" : "s"}`];
     systems.forEach((layer, which) => {
       const error = gold && shown.length ? `, AER ${percent(aer(totals[which]))}` : "";
-      parts.push(`${which ? `${layer.name}: ` : ""}${number(totals[which][0])} links${error}`);
+      parts.push(`${which ? `${layer.name}: ` : ""}${number(links[which])} links${error}`);
     });
     $("count").textContent = parts.join(" · ");
   };
@@ -515,6 +522,7 @@
   const toggleView = (name) => {
     state[name] = !state[name];
     press($(`view-${name}`), state[name]);
+    $("matrix-box").hidden = !(state.heat && has("m"));
     redraw();
   };
   const slide = () => {
@@ -548,6 +556,7 @@
     } else if (gold?.on) rows.push(["", "sure", "gold"], ["", "possible", "gold only-possible"]);
     else for (const layer of systems) rows.push(["", layer.name, layer.id]);
     const items = rows.map(([kind, text, classes]) => make("li", {}, sample(kind, classes), text));
+    $("legend").classList.toggle("judged", Boolean(gold?.on));
     $("legend").replaceChildren(...items, make("li", {}, make("span", { class: "word free" }, "word"), "without a link"));
   };
   const go = (step) => {
@@ -571,7 +580,7 @@
     if (!words.length) return;
     card.word = card.word === null || card.word === undefined ? (step > 0 ? 0 : words.length - 1) : (card.word + step + words.length) % words.length;
     const texts = card.panels.map((each) => highlight(each, each.sides.flatMap((side) => [...side.children])[card.word]));
-    $("live").textContent = texts[0];
+    $("live").textContent = texts.map((text, k) => (k ? `${compare.name}: ${text}` : text)).join(". ");
   };
   const nudge = (step) => {
     if ($("slider-box").hidden) return;
@@ -620,6 +629,7 @@
     for (const [name, value, note] of rows) {
       const bar = make("i");
       bar.style.width = `${(100 * value) / most}%`;
+      bar.style.visibility = value ? "visible" : "hidden"; // however small, but not nothing
       grid.append(make("span", {}, name), bar, make("span", {}, note ?? number(value)));
     }
     return make("section", {}, make("h3", {}, title), grid);
@@ -668,7 +678,6 @@
     for (const node of document.querySelectorAll(".needs-gold")) node.hidden = node.disabled = !gold;
     for (const node of document.querySelectorAll(".needs-compare")) node.hidden = node.disabled = !compare;
     $("view-split").hidden = !compare;
-    $("matrix-box").hidden = !has("m");
     if (data.threshold !== null) {
       $("slider-box").hidden = false;
       $("slider").value = data.threshold;

@@ -1,11 +1,17 @@
 """The page of mx-view in a real browser: what is drawn is what the data says."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from mx.engine.decode import Links
 from mx.engine.links import Gold
+from mx.engine.pipeline import Pairs
+from mx.engine.view import cli
+from mx.engine.view.digest import Collector
 from mx.engine.view.page import Page, PairView, build
 
 FIRST_DRAW = "performance.getEntriesByName('mx-first-draw')"
@@ -150,6 +156,37 @@ def test_errors_are_told_apart_by_more_than_colour(browser, tmp_path):
     assert drawn(browser, 0, "wrong") == [] and len(drawn(browser, 0)) == 3
 
 
+def test_pairs_without_gold_stand_among_others(browser, tmp_path):
+    gold = Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))
+    views = [
+        PairView(1, ["a"], ["x", "y"], [(0, 0)], 0.5, gold=gold, compare=[(0, 1)]),
+        PairView(2, ["a"], ["x"], [(0, 0)], 0.5),
+    ]
+    show(browser, tmp_path, *views, threshold=None, matrix=False)
+    assert "2 pairs · 2 links, AER 0.0 % · compared: 1 links, AER 100.0 %" in text(
+        browser, "#count"
+    )
+    browser.type("#aer-min", "0")
+    assert cards(browser) == [0]
+    browser.run("const n = document.getElementById('sort'); n.value = '-differ';"
+                "n.dispatchEvent(new Event('change'))")  # fmt: skip
+    assert browser.log() == []
+
+
+def test_a_word_says_what_is_wrong_about_its_links(browser, tmp_path):
+    """To a screen reader, as it is walked over with the arrows."""
+    gold = Gold(frozenset({(0, 1)}), frozenset({(0, 1), (1, 1)}))
+    view = PairView(1, ["a", "b"], ["x", "y"], [(0, 0), (1, 1)], 0.5, [0.8, 0.6], gold=gold)
+    show(browser, tmp_path, view, threshold=0.5, matrix=False)
+    browser.press("j", "ArrowRight")
+    assert text(browser, "#live") == "a: linked to x 0.80 (wrong); missing: y"
+    browser.press("ArrowRight")
+    assert text(browser, "#live") == "b: linked to y 0.60 (possible)"
+    browser.press("s")
+    browser.press("j", "ArrowRight")
+    assert text(browser, "#live") == "a: linked to y"  # gold has no scores
+
+
 def test_two_systems_side_by_side(browser, tmp_path):
     gold = Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))
     view = PairView(1, ["a"], ["x", "y"], [(0, 0)], 0.5, gold=gold, compare=[(0, 1)])
@@ -286,6 +323,24 @@ def test_right_to_left_words_stand_right_to_left(browser, tmp_path):
     assert dict(ends)["2-0"] > dict(ends)["1-1"]
 
 
+def test_right_to_left_words_stand_against_their_links(browser, tmp_path):
+    words = ["שלום", "עולם", "גדול-מאוד", "."]
+    view = PairView(1, words, words, [(k, k) for k in range(4)], 1.0)
+    browser.screen(390, 844)
+    show(browser, tmp_path, view, threshold=None, matrix=False)
+    browser.run("const n = document.getElementById('layout'); n.value = 'columns';"
+                "n.dispatchEvent(new Event('change'))")  # fmt: skip
+    gaps = browser.run("""
+        const base = document.querySelector('.draw').getBoundingClientRect().left;
+        const boxes = (name) => [...document.querySelectorAll(`.${name} .word`)].map(n => n.getBoundingClientRect());
+        const src = boxes('src'), tgt = boxes('tgt');
+        return [...document.querySelectorAll('.pair line.link')].flatMap((line, k) =>
+          [Number(line.getAttribute('x1')) + base - src[k].right, tgt[k].left - base - Number(line.getAttribute('x2'))]
+        ).concat(Math.max(...src.map(b => b.right)) - Math.min(...src.map(b => b.right)),
+                 Math.max(...tgt.map(b => b.left)) - Math.min(...tgt.map(b => b.left)))""")  # noqa: E501
+    assert all(abs(gap - 2) < 1 for gap in gaps[:-2]) and gaps[-2:] == [0, 0]
+
+
 # ---- screens ----
 
 
@@ -302,6 +357,67 @@ def test_the_heat_map_has_null_and_follows_the_theme(browser, tmp_path):
     browser.wait(f"{pixel} !== {light}")
     background = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert sum(int(v) for v in background[4:-1].split(",")) < 150
+
+
+def test_the_heat_map_stands_beside_the_links(browser, tmp_path):
+    show(browser, tmp_path, pair(1, 4, 4))
+    hidden = "return document.getElementById('matrix-box').hidden"
+    assert browser.run(hidden)
+    browser.press("h")
+    assert not browser.run(hidden)
+    gap = browser.run("""const box = (name) => document.querySelector(name).getBoundingClientRect();
+        return box('figure.heat').left - box('.panels').right""")
+    assert 0 < gap < 60
+
+
+def test_what_is_under_the_pointer_stays_in_sight(browser, tmp_path):
+    show(browser, tmp_path, pair(1, 70, 70))
+    browser.press("l", "h")
+    told = browser.run("""const canvas = document.querySelector('canvas');
+        const box = canvas.getBoundingClientRect(), at = { bubbles: true, clientX: box.left + 200, clientY: box.top + 200 };
+        canvas.dispatchEvent(new PointerEvent('pointerdown', at));
+        const note = document.querySelector('figcaption'), place = note.getBoundingClientRect();
+        return [note.textContent, box.bottom > innerHeight, place.bottom <= innerHeight + 1]""")  # noqa: E501
+    assert re.fullmatch(r"s1w\d+ – t1w\d+: \d\.\d\d", told[0]) and told[1:] == [True, True]
+
+
+def test_the_legend_of_errors_is_on_a_phone_too(browser, tmp_path):
+    browser.screen(390, 844)
+    gold = Gold(frozenset({(0, 0)}), frozenset())
+    show(browser, tmp_path, pair(1, gold=gold))
+    assert browser.run("return document.getElementById('legend').offsetHeight") > 0
+    assert "missing" in text(browser, "#legend")
+
+
+def test_nothing_is_drawn_for_nothing_in_the_report(browser, tmp_path):
+    collector = Collector()
+    chunk = Pairs(0, [["a", "b"]], [["c"]])
+    one = np.array([0])
+    links = Links(np.array([0, 1]), one, one, np.array([0.9], np.float32), one == 0)
+    collector.add(collector.digest(chunk, links))
+    show(browser, tmp_path, pair(1), report=collector.report())
+    browser.run("document.getElementById('report').open = true")
+    rows = browser.run("""return [...document.querySelectorAll('.bars i')].map((bar) =>
+        [bar.nextSibling.textContent, bar.checkVisibility({ visibilityProperty: true })])""")
+    assert len(rows) > 50 and all(seen == (note[0] != "0") for note, seen in rows)
+    browser.click(".worst button")
+    assert browser.run("return document.activeElement.dataset.index") == "0"
+
+
+def test_scores_of_a_file_move_with_the_slider(browser, tmp_path, monkeypatch):
+    """Written by mx-align, read by mx-view."""
+    monkeypatch.chdir(tmp_path)
+    for name, line in (("s", "a b c"), ("t", "x y"), ("l", "0-0 1-1 2-1"), ("v", "0.9 0.2 0.5")):
+        Path(name).write_text(f"{line}\n")
+    done = CliRunner().invoke(cli.main, ["s", "t", "l", "--scores", "v", "-o", "page.html"])
+    assert done.exit_code == 0, done.output
+    browser.open(tmp_path / "page.html")
+    browser.wait(f"return {FIRST_DRAW}.length")
+    assert drawn(browser, 0) == ["0-0", "1-1", "2-1"]
+    slide(browser, 100)
+    assert drawn(browser, 0) == ["0-0", "2-1"]
+    slide(browser, 200)
+    assert drawn(browser, 0) == ["0-0"]
 
 
 def test_a_phone_shows_columns_and_nothing_is_cut_off(browser, tmp_path):

@@ -416,6 +416,7 @@ def test_a_right_to_left_target_is_mirrored():
     assert left(plain, 0) < left(plain, 1)
     mirrored = heat_svg(["a"], ["אב", "גד"], [[0, 1]])
     assert left(mirrored, 0) > left(mirrored, 1)
+    assert ">\u2067ב-Amazon\u2069</text>" in heat_svg(["a"], ["ב-Amazon"], [[0]])
 
 
 def test_notebooks_show_an_alignment(bundle):

@@ -31,7 +31,7 @@ from mx.engine.files import sync_folder
 from mx.engine.text import Tokenizer
 
 FORMAT = "mx-bundle"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 PRECISIONS = ("fp32", "fp16", "int8")
 WISHES = ("aer", "precision", "recall")
@@ -64,6 +64,7 @@ class Vocabulary:
     src: str
     tgt: str
     lowercase: bool
+    fold_accents: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def read_manifest(data: bytes, where: str) -> Manifest:
             f"{where} is a bundle of version {version}, but this mx-align reads up to {VERSION}; "
             "update it: pip install -U mx-align"
         )
+    if version < 2 and isinstance(values.get("tokenizer"), dict):
+        values["tokenizer"].setdefault("fold_accents", False)  # not known then
     wanted = {field.name for field in fields(Manifest)}
     found = set(values) - {"format", "version"}
     problems = [f"missing {key}" for key in sorted(wanted - found)]
@@ -239,6 +242,8 @@ def _is_languages(value: Any) -> bool:
     )
 
 
+_BOOL = _must(lambda v: isinstance(v, bool), "true or false")
+
 _CHECKS: dict[str, Check] = {
     "name": _TEXT,
     "languages": _must(_is_languages, "two language codes"),
@@ -249,7 +254,8 @@ _CHECKS: dict[str, Check] = {
         {
             "src": _FLAT,
             "tgt": _FLAT,
-            "lowercase": _must(lambda v: isinstance(v, bool), "true or false"),
+            "lowercase": _BOOL,
+            "fold_accents": _BOOL,
         }
     ),
     "thresholds": _keys({**dict.fromkeys(WISHES, _SHARE), "chosen": _TEXT}),
@@ -425,11 +431,11 @@ class Bundle:
     @cached_property
     def _tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         vocabulary = self.manifest.tokenizer
-        lowercase = vocabulary.lowercase
-        src = Tokenizer.load(self.read(vocabulary.src), lowercase=lowercase)
+        seen = {"lowercase": vocabulary.lowercase, "fold_accents": vocabulary.fold_accents}
+        src = Tokenizer.load(self.read(vocabulary.src), **seen)
         if vocabulary.tgt == vocabulary.src:
             return src, src
-        return src, Tokenizer.load(self.read(vocabulary.tgt), lowercase=lowercase)
+        return src, Tokenizer.load(self.read(vocabulary.tgt), **seen)
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """The source and the target tokenizer; one and the same if the sides share a vocabulary."""

@@ -4,6 +4,7 @@ Knows SentencePiece; files are the matter of `files`, what the ids mean that of 
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -33,13 +34,17 @@ def split(line: str) -> list[str]:
     return [word for word in words if word] if "" in words else words
 
 
-def visible(word: str, lowercase: bool) -> str:
+def visible(word: str, lowercase: bool, fold_accents: bool = False) -> str:
     """What a model sees of a word: a line end of two characters leaves no trace, and half of a
-    surrogate pair, which no file can hold, becomes a question mark."""
+    surrogate pair, which no file can hold, becomes a question mark. With `fold_accents` letters
+    lose their accents, but for a word that would have nothing left."""
     if word[-1:] == "\r" and len(word) > 1:
         word = word.rstrip("\r") or "\r"
     if lowercase:
         word = word.lower()
+    if fold_accents and not word.isascii():
+        parts = unicodedata.normalize("NFD", word)
+        word = "".join(c for c in parts if unicodedata.category(c) != "Mn") or word
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -101,9 +106,12 @@ class Tokenizer:
     """Words to piece ids. Each word is encoded by itself, so a piece never spans two words, and
     every word has a piece. May be shared between threads."""
 
-    def __init__(self, proto: bytes, *, lowercase: bool = False) -> None:
+    def __init__(
+        self, proto: bytes, *, lowercase: bool = False, fold_accents: bool = False
+    ) -> None:
         self.proto = proto
         self.lowercase = lowercase
+        self.fold_accents = fold_accents
         self._model: Any = sentencepiece.SentencePieceProcessor()
         self._model.LoadFromSerializedProto(proto)
         self.vocab_size: int = self._model.vocab_size()
@@ -112,7 +120,9 @@ class Tokenizer:
         self._rows, self._table = _Rows(), _Table()
 
     @classmethod
-    def load(cls, spm: Path | bytes, *, lowercase: bool = False) -> Tokenizer:
+    def load(
+        cls, spm: Path | bytes, *, lowercase: bool = False, fold_accents: bool = False
+    ) -> Tokenizer:
         """From a SentencePiece model file or its bytes."""
         name = "the SentencePiece model" if isinstance(spm, bytes) else str(spm)
         try:
@@ -122,7 +132,7 @@ class Tokenizer:
         try:
             if not proto:
                 raise ValueError("empty")
-            return cls(proto, lowercase=lowercase)
+            return cls(proto, lowercase=lowercase, fold_accents=fold_accents)
         except (RuntimeError, ValueError) as error:
             raise BundleError(f"{name} is not a SentencePiece model; make it again") from error
 
@@ -173,7 +183,7 @@ class Tokenizer:
     def _learn(self) -> None:
         """Append the pieces of the words met for the first time to the table."""
         if fresh := self._rows.fresh:
-            seen = [visible(word, self.lowercase) for word in fresh]
+            seen = [visible(word, self.lowercase, self.fold_accents) for word in fresh]
             # A list starts a thread, 65 us: worth it only for many words.
             many = len(seen) > 32
             encode = self._model.encode
@@ -182,8 +192,8 @@ class Tokenizer:
             self._rows.fresh = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.proto, self.lowercase)
+        return _rebuild, (self.proto, self.lowercase, self.fold_accents)
 
 
-def _rebuild(proto: bytes, lowercase: bool) -> Tokenizer:
-    return Tokenizer(proto, lowercase=lowercase)
+def _rebuild(proto: bytes, lowercase: bool, fold_accents: bool) -> Tokenizer:
+    return Tokenizer(proto, lowercase=lowercase, fold_accents=fold_accents)

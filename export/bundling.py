@@ -37,7 +37,7 @@ from mx.export.probe import Probe
 from mx.export.verify import verify
 from mx.trainer.checkpoint import MODEL, load_model
 from mx.trainer.config import RunConfig
-from mx.trainer.model import MaskAlign
+from mx.trainer.objective import Network
 
 FILES = {"fp32": "model.onnx", "fp16": "model.fp16.onnx", "int8": "model.int8.onnx"}
 PROBE_PAIRS = 500
@@ -68,7 +68,7 @@ class Run:
     """A training run, opened."""
 
     folder: Path
-    model: MaskAlign
+    model: Network
     config: RunConfig
     tokenizers: tuple[Tokenizer, Tokenizer]
 
@@ -184,7 +184,8 @@ def training(run: Run) -> dict[str, Any]:
 
 def vocabulary(config: RunConfig) -> Vocabulary:
     tgt = "src.spm" if config.model.joint_vocab else "tgt.spm"
-    return Vocabulary("src.spm", tgt, config.train.lowercase)
+    train = config.train
+    return Vocabulary("src.spm", tgt, train.lowercase, train.fold_accents)
 
 
 # ---- text to measure on ----

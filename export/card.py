@@ -74,6 +74,7 @@ def variant(manifest: Manifest) -> str:
 def vocabulary(manifest: Manifest) -> str:
     model = manifest.model
     case = ", lowercased" if manifest.tokenizer.lowercase else ""
+    case += ", without accents" if manifest.tokenizer.fold_accents else ""
     if model["joint_vocab"]:
         return f"{model['src_vocab']:,} pieces of both languages together{case}"
     return f"{model['src_vocab']:,} and {model['tgt_vocab']:,} pieces{case}"

@@ -53,6 +53,7 @@ class TrainConfig:
     vocab_size: int = option(40000, "SentencePiece pieces (of both languages together if joint)")
     vocab_type: Literal["bpe", "unigram"] = option("bpe", "SentencePiece model type")
     lowercase: bool = option(False, "let the model see lowercased words; the user's words stay")
+    fold_accents: bool = option(False, "let the model see letters without their accents")
     max_length: int = option(256, "pairs with more pieces on a side are skipped")
     max_ratio: float = option(9.0, "pairs with a larger ratio of piece counts are skipped")
     # losses

@@ -155,6 +155,7 @@ def make_vocab(texts: Texts, config: RunConfig, run: Path, report: Report) -> No
             out,
             size=config.train.vocab_size if joint else config.train.vocab_size // 2,
             lowercase=config.train.lowercase,
+            fold_accents=config.train.fold_accents,
             model_type=config.train.vocab_type,
             seed=config.train.seed,
         )
@@ -162,10 +163,11 @@ def make_vocab(texts: Texts, config: RunConfig, run: Path, report: Report) -> No
 
 def tokenizers(run: Path, config: RunConfig) -> tuple[Tokenizer, Tokenizer]:
     """The source and the target tokenizer of a run; one and the same if joint."""
-    src = Tokenizer.load(run / "src.spm", lowercase=config.train.lowercase)
+    seen = {"lowercase": config.train.lowercase, "fold_accents": config.train.fold_accents}
+    src = Tokenizer.load(run / "src.spm", **seen)
     if config.model.joint_vocab:
         return src, src
-    return src, Tokenizer.load(run / "tgt.spm", lowercase=config.train.lowercase)
+    return src, Tokenizer.load(run / "tgt.spm", **seen)
 
 
 def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
@@ -187,6 +189,7 @@ def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
         "text": json.loads(json.dumps(texts.fingerprint())),
         "vocab": [hashlib.sha256(file.read_bytes()).hexdigest() for file in vocab],
         "lowercase": train.lowercase,
+        **({"fold_accents": True} if train.fold_accents else {}),
         "max_length": train.max_length,
         "max_ratio": train.max_ratio,
     }

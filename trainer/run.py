@@ -28,7 +28,10 @@ CHANGEABLE = {
     "micro_tokens", "compile", "precision", "threshold", "select", "gold_src", "gold_tgt", "gold",
 }  # fmt: skip
 # What a vocabulary depends on besides the bytes of the text.
-_VOCAB = {"src", "tgt", "vocab", "vocab_size", "vocab_type", "lowercase", "joint_vocab", "seed"}
+_VOCAB = {
+    "src", "tgt", "vocab", "vocab_size", "vocab_type", "lowercase", "fold_accents", "joint_vocab",
+    "seed",
+}  # fmt: skip
 _OURS = (
     "command.json", "config.json", "src.spm", "tgt.spm", "text", "cache", "checkpoints",
     "model.safetensors", "log.jsonl", "tensorboard",

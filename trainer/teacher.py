@@ -16,7 +16,8 @@ import numpy as np
 from mx.engine.errors import InputError, MxError
 from mx.engine.files import read_lines
 from mx.engine.links import ScoredLink, parse_scored
-from mx.trainer.config import RunConfig
+from mx.engine.text import visible
+from mx.trainer.config import RunConfig, TrainConfig
 
 Pair = tuple[list[str], list[str]]
 Report = Callable[[str], None]
@@ -37,10 +38,8 @@ def open_teacher(
 ) -> Teacher:
     """The teacher of that name: `seed`, which learns from the text first, or a path."""
     if name == SEED:
-        from mx.trainer.seed import SeedConfig, SeedModel
-
         report("learning seed links with the statistical aligner")
-        return SeedModel.learn(learn_from(), SeedConfig(lowercase=config.train.lowercase))
+        return SeedTeacher(learn_from(), config.train)
     path = Path(name)
     if (path / "config.json").exists():
         return RunTeacher(path)
@@ -52,6 +51,24 @@ def open_teacher(
 def is_bound_to_text(name: str) -> bool:
     """Whether a teacher is a file of links, which knows the training text and no other."""
     return name != SEED and os.path.isfile(name) and not name.endswith(".mx")
+
+
+class SeedTeacher:
+    """The statistical aligner, which sees the words as the network will."""
+
+    def __init__(self, pairs: Iterable[Pair], config: TrainConfig) -> None:
+        from mx.trainer.seed import SeedModel
+
+        self.config = config
+        self.model = SeedModel.learn(self.seen(pairs))
+
+    def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
+        return self.model.align(self.seen(pairs))
+
+    def seen(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        kind = self.config.lowercase, self.config.fold_accents
+        for src, tgt in pairs:
+            yield [visible(word, *kind) for word in src], [visible(word, *kind) for word in tgt]
 
 
 class LinkFile:

@@ -32,6 +32,7 @@ def train_vocab(
     *,
     size: int,
     lowercase: bool = False,
+    fold_accents: bool = False,
     model_type: ModelType = "bpe",
     seed: int = 1,
     max_sentences: int = 1_000_000,
@@ -46,7 +47,7 @@ def train_vocab(
     """
     if size <= _SPECIAL + 1:
         raise MxError(f"a vocabulary of {size} pieces is too small; ask for {_SPECIAL + 2} or more")
-    words = _count_words(_sample(lines, max_sentences, seed), lowercase)
+    words = _count_words(_sample(lines, max_sentences, seed), lowercase, fold_accents)
     if not words:
         raise InputError("no words to learn a vocabulary from; the text is empty")
     # Single characters may take half of the vocabulary; the model spells rarer ones in bytes.
@@ -87,13 +88,13 @@ def _train(words: Counter[str], size: int, model_type: ModelType, coverage: floa
     return written.getvalue()
 
 
-def _count_words(lines: Iterable[str], lowercase: bool) -> Counter[str]:
+def _count_words(lines: Iterable[str], lowercase: bool, fold_accents: bool = False) -> Counter[str]:
     """How often each word occurs, as the model will see it. Pieces never span words, so this is
     all SentencePiece needs, and less than half the work of giving it the sentences."""
     written = Counter(word for line in lines for word in split(line))
     counts: Counter[str] = Counter()
     for word, n in written.items():
-        seen = visible(word, lowercase).replace(_RESERVED, "").strip("\r")
+        seen = visible(word, lowercase, fold_accents).replace(_RESERVED, "").strip("\r")
         for start in range(0, len(seen), _MAX_CHARS):
             counts[seen[start : start + _MAX_CHARS]] += n
     return counts

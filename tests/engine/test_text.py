@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mx.engine import text
 from mx.engine.errors import BundleError, InputError
-from mx.engine.text import Tokenizer, split
+from mx.engine.text import Tokenizer, split, visible
 
 HOSTILE = [
     "\u200b", "\ufeff", "\0", "▁", "▁▁", "a▁b", "\r", "a\r", "\r\r", "\u0301", "e\u0301", "\ufffd",
@@ -164,3 +164,11 @@ def test_load_errors(tmp_path):
         (tmp_path / "bad.spm").write_bytes(data)
         with pytest.raises(BundleError, match=r"bad\.spm is not a SentencePiece model"):
             Tokenizer.load(tmp_path / "bad.spm")
+
+
+def test_accents_can_be_folded_for_the_model_s_eyes():
+    assert visible("Été", True, True) == "ete"
+    assert visible("Été", False, True) == "Ete"
+    assert visible("été", True) == "été"
+    assert visible("\u0301", True, True) == "\u0301"  # nothing would be left
+    assert visible("straße", True, True) == "straße"

@@ -1,0 +1,72 @@
+"""Whether links stay as good when sentences are joined into long lines: AER of a bundle on a gold
+set as it is, and with 5 and 10 neighbouring pairs made one line each.
+
+    python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from mx.engine.aligner import Aligner
+from mx.engine.files import read_pairs
+from mx.engine.links import Gold, read_links
+from mx.engine.score import bootstrap, count_all, score
+from mx.engine.text import split
+
+Pair = tuple[list[str], list[str], Gold]
+
+
+def join(pairs: list[Pair]) -> Pair:
+    """One pair of them all, with their gold links moved to where the words are now."""
+    src: list[str] = []
+    tgt: list[str] = []
+    sure, possible = set(), set()
+    for s, t, gold in pairs:
+        sure |= {(i + len(src), j + len(tgt)) for i, j in gold.sure}
+        possible |= {(i + len(src), j + len(tgt)) for i, j in gold.possible}
+        src, tgt = src + s, tgt + t
+    return src, tgt, Gold(frozenset(sure), frozenset(possible))
+
+
+def measure(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
+    links = [one.links for one in aligner.align([p[0] for p in pairs], [p[1] for p in pairs])]
+    gold = [p[2] for p in pairs]
+    found = score(links, gold)
+    low, high = bootstrap(count_all(links, gold))["aer"]
+    words = sum(len(p[0]) + len(p[1]) for p in pairs) / (2 * len(pairs))
+    numbers = {"aer": found.aer, "low": low, "high": high, "precision": found.precision,
+               "recall": found.recall}  # fmt: skip
+    return {"lines": len(pairs), "words": round(words, 1),
+            **{name: round(100 * value, 2) for name, value in numbers.items()}}  # fmt: skip
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("bundle", "src", "tgt", "gold"):
+        command.add_argument(name)
+    command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
+    command.add_argument("--dtype")
+    command.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    arguments = command.parse_args()
+    text = [(split(s), split(t)) for s, t in read_pairs(arguments.src, arguments.tgt)]
+    gold = read_links(arguments.gold).fit(len(text), arguments.src).sentences
+    pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
+    aligner = Aligner.load(arguments.bundle, backend="cpu", dtype=arguments.dtype)
+    result: dict[str, object] = {"signature": aligner.signature(), "joined": {}}
+    print("joined  lines  words   AER (95 %)            P      R")
+    for number in arguments.joins:
+        rows = [join(pairs[k : k + number]) for k in range(0, len(pairs), number)]
+        row = measure(aligner, rows)
+        result["joined"][str(number)] = row  # type: ignore[index]
+        print(
+            f"x{number:<6} {row['lines']:>5}  {row['words']:>5}  "
+            f"{row['aer']:5.2f} ({row['low']:.2f} to {row['high']:.2f})"
+            f"  {row['precision']:6.2f} {row['recall']:6.2f}"
+        )
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

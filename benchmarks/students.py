@@ -1,0 +1,139 @@
+"""What each choice in the student's design is worth: AER, cost to learn and pairs per second.
+
+Every variant is trained on the same text from the same seed links with the same steps, exported
+without gold and timed on one thread, by the commands that users have. A variant whose result is in
+the JSON file already is not run again.
+
+    mx-seed --lowercase train.en train.fr -o /dev/null --scores seeds.links
+    python benchmarks/students.py train.en train.fr --seeds seeds.links --gold test.en test.fr \\
+        test.talp --work folder -o benchmarks/results/students.json
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mx.engine.files import read_lines
+
+# What a variant changes of `mx-train --student`; the first is the default itself.
+VARIANTS: dict[str, list[str]] = {
+    "default": [],
+    "no correction": ["--refine", "0"],
+    "correction of 8 channels": ["--refine", "8"],
+    "1 layer": ["--encoder-layers", "1"],
+    "3 layers": ["--encoder-layers", "3"],
+    "width 64": ["--width", "64", "--ff", "128"],
+    "width 256": ["--width", "256", "--ff", "512"],
+    "feed-forward 512": ["--ff", "512"],
+    "4,000 pieces": ["--vocab-size", "4000"],
+    "32,000 pieces": ["--vocab-size", "32000"],
+    "no joined lines": ["--joins", "0"],
+    "2 rounds": ["--rounds", "2"],
+    "3 rounds": ["--rounds", "3"],
+    "no agreement": ["--alpha", "0"],
+    "NULL counts 0.3": ["--null-weight", "0.3"],
+    "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
+}
+
+
+def run(*command: Any, quiet: bool = True) -> tuple[float, float]:
+    """Wall and CPU seconds of a command."""
+    before, start = os.times(), time.monotonic()
+    subprocess.run([str(word) for word in command], check=True, capture_output=quiet)
+    after = os.times()
+    return time.monotonic() - start, sum(after[2:4]) - sum(before[2:4])
+
+
+def tool(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    folder = arguments.work / name.replace(" ", "-").replace(",", "")
+    bundle = folder.with_suffix(".mx")
+    gold_src, gold_tgt, gold = arguments.gold
+    files = ["--gold-src", gold_src, "--gold-tgt", gold_tgt, "--gold", gold]
+    train = [
+        tool("mx-train"), arguments.src, arguments.tgt, "-o", folder, "--student", "--lowercase",
+        "--teacher", arguments.seeds, "--steps", arguments.steps, "--eval-every", arguments.steps,
+        "--threads", 1, *files, *VARIANTS[name],
+    ]  # fmt: skip
+    _, cpu = run(*train)
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]
+    last = next(line for line in reversed(log) if "aer" in line)
+    run(tool("mx-export"), folder, "-o", bundle, "--kernels", "none", "--force")
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    links = arguments.work / "links"
+    run(tool("mx-align"), gold_src, gold_tgt, "-m", bundle, "-o", links, "--restart")
+    scored = subprocess.run(
+        [tool("mx-eval"), gold, str(links), "--json", "--bootstrap", "0"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    speeds = []
+    for _ in range(2):
+        report = arguments.work / "report.json"
+        run(
+            tool("mx-align"), arguments.timed[0], arguments.timed[1], "-m", bundle, "-o", links,
+            "--threads", 1, "--restart", "--report", report,
+        )  # fmt: skip
+        seconds = json.loads(report.read_text("utf-8"))["seconds"]
+        speeds.append(arguments.timed_pairs / seconds)
+    return {
+        "settings": VARIANTS[name],
+        "steps": arguments.steps,
+        "train_cpu_seconds": round(cpu, 1),
+        "pieces": last["pieces"],
+        "best_aer": round(100 * last["best_aer"], 2),
+        "aer": round(100 * aer_of(json.loads(scored.stdout)), 2),
+        "threshold": manifest["thresholds"]["aer"],
+        "precision": manifest["default_precision"],
+        "pairs_per_second": round(max(speeds)),
+        "bytes": {p: (bundle / f).stat().st_size for p, f in manifest["graphs"].items()},
+    }
+
+
+def aer_of(report: dict[str, Any]) -> float:
+    return float(report["systems"][0]["aer"])
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    command.add_argument("src")
+    command.add_argument("tgt")
+    command.add_argument("--seeds", required=True)
+    command.add_argument("--gold", nargs=3, required=True, metavar=("SRC", "TGT", "LINKS"))
+    command.add_argument("--work", type=Path, required=True)
+    command.add_argument("--steps", type=int, default=500)
+    command.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    command.add_argument("-o", "--output", type=Path, required=True)
+    arguments = command.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    arguments.timed = [arguments.work / "timed.src", arguments.work / "timed.tgt"]
+    arguments.timed_pairs = 20_000
+    for path, copy in zip((arguments.src, arguments.tgt), arguments.timed, strict=True):
+        lines = [
+            line for _, line in zip(range(arguments.timed_pairs), read_lines(path), strict=False)
+        ]
+        copy.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        arguments.timed_pairs = len(lines)
+    found = json.loads(arguments.output.read_text("utf-8")) if arguments.output.exists() else {}
+    for name in arguments.variants:
+        if found.get(name, {}).get("steps") != arguments.steps:
+            found[name] = measure(name, arguments)
+            arguments.output.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+        row = found[name]
+        print(
+            f"{name:26s} AER {row['aer']:5.2f} (best {row['best_aer']:5.2f})  "
+            f"{row['train_cpu_seconds']:6.0f} CPU-s  {row['pairs_per_second']:6,} pairs/s "
+            f"{row['precision']}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -56,8 +56,10 @@ class Seen:
 class Watcher:
     """Runs a model on single pairs and keeps all that the analyses ask for."""
 
-    def __init__(self, model: MaskAlign, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    def __init__(self, model: Any, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
         self.model, self.tokenizers = model, tokenizers
+        # Another kind of model sees the word that it would have to predict.
+        self.predicts = isinstance(model, MaskAlign)
 
     @torch.inference_mode()
     def __call__(self, src: Sequence[str], tgt: Sequence[str]) -> Seen:
@@ -79,6 +81,8 @@ class Watcher:
             return result
 
         def predicted(side: int, hidden: torch.Tensor, words: list[int], n: int) -> np.ndarray:
+            if not self.predicts:
+                return np.zeros(n, bool)
             right = ((hidden @ self.model.table(side).T).argmax(1) == ids[side][0]).numpy()
             every = np.ones(n, bool)
             np.logical_and.at(every, words, right)

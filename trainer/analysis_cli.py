@@ -37,6 +37,7 @@ class Lines(click.ParamType):
 @click.option("--gold-tgt", metavar="FILE", help="Sentences with gold links, target side.")
 @click.option("--gold", metavar="FILE", help="Their links [default of all three: the run's own].")
 @click.option("--maps", type=Lines(), metavar="LINES", help="Attention maps of these lines: 3,7-9.")
+@click.option("--png", is_flag=True, help="Write the maps as PNG, too (needs the extra `png`).")
 @click.option(
     "-o", "--output", metavar="FOLDER", default=".", help="Folder of the maps [default: here]."
 )
@@ -53,8 +54,8 @@ class Lines(click.ParamType):
 def main(debug: bool, **flags: Any) -> None:
     """Analyse MODEL, a run folder of mx-train or a bundle of mx-export, on gold pairs:
     predictions against alignments (cPcA, wPcA, cPwA, wPwA), norms of transformed values, effect
-    of the end punctuation; and draw attention maps as SVG. A bundle predicts no words, so of it
-    only the last two are known.
+    of the end punctuation; and draw attention maps as SVG or PNG. Bundles and students predict no
+    words, so of them only the last two are known.
 
     \b
     Example:
@@ -75,6 +76,7 @@ def main(debug: bool, **flags: Any) -> None:
 def analyse(flags: dict[str, Any]) -> None:
     from mx.trainer.analysis import norm_table, prediction_table, punctuation_effect, report
 
+    renderer(flags["png"])  # or it would be missed only after all the work
     run = Path(flags["model"])
     gold = gold_pairs(flags, run if is_run(run) else None)
     weigh, threshold = watcher(run) if is_run(run) else bundle(flags["model"])
@@ -82,13 +84,14 @@ def analyse(flags: dict[str, Any]) -> None:
     check(flags["maps"], len(gold.src))
     seen = [weigh(*pair) for pair in zip(gold.src, gold.tgt, strict=True)]
     result: dict[str, Any] = {"model": flags["model"], "threshold": threshold}
-    if is_run(run):
+    if getattr(weigh, "predicts", False):
         result["prediction"] = prediction_table(seen, gold.gold)
         result["norms"] = norm_table(weigh, gold)
     result["punctuation"] = punctuation_effect(weigh, gold, threshold, seen)
     click.echo(json.dumps(result, indent=2) if flags["as_json"] else report(result))
     for line in flags["maps"] or ():
-        maps(Path(flags["output"]), line, gold, seen[line - 1], threshold, flags["quiet"])
+        drawn = maps(line, gold, seen[line - 1], threshold)
+        write(Path(flags["output"]), drawn, flags["png"], flags["quiet"])
 
 
 def is_run(path: Path) -> bool:
@@ -134,27 +137,47 @@ def check(lines: list[int] | None, n: int) -> None:
         raise MxError(f"--maps asks for line {max(lines)}, but the gold set has {n}")
 
 
-def maps(folder: Path, line: int, gold: Any, seen: Any, threshold: float, quiet: bool) -> None:
+def maps(line: int, gold: Any, seen: Any, threshold: float) -> dict[str, str]:
     """The maps of a pair: forward, backward, and both as the links are made."""
-    from mx.engine.files import atomic_write
     from mx.engine.view.figure import heat_svg
     from mx.trainer.analysis import links_of
 
     src, tgt = gold.src[line - 1], gold.tgt[line - 1]
     links = links_of(seen, threshold)
     nulls = seen.src_null.tolist(), seen.tgt_null.tolist()
-    drawn = {
-        "fwd": heat_svg(src, tgt, seen.fwd.tolist(), None, nulls[1], links["fwd"]),
-        "bwd": heat_svg(src, tgt, seen.bwd.tolist(), nulls[0], None, links["bwd"]),
-        "soft": heat_svg(src, tgt, seen.scores.tolist(), *nulls, links["soft"]),
+    return {
+        f"{line}.fwd": heat_svg(src, tgt, seen.fwd.tolist(), None, nulls[1], links["fwd"]),
+        f"{line}.bwd": heat_svg(src, tgt, seen.bwd.tolist(), nulls[0], None, links["bwd"]),
+        f"{line}.soft": heat_svg(src, tgt, seen.scores.tolist(), *nulls, links["soft"]),
     }
+
+
+def renderer(wanted: bool) -> Any:
+    """Makes PNG of SVG; None if nobody asks for it."""
+    if not wanted:
+        return None
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise MxError('--png needs resvg-py: pip install "mx-align[png]"') from None
+    return svg_to_bytes
+
+
+def write(folder: Path, drawn: dict[str, str], png: bool, quiet: bool) -> None:
+    from mx.engine.files import atomic_write
+
+    render = renderer(png)
     folder.mkdir(parents=True, exist_ok=True)
     for name, svg in drawn.items():
-        path = folder / f"{line}.{name}.svg"
-        with atomic_write(path) as file:
-            file.write(svg.encode())
-        if not quiet:
-            click.echo(f"mx-analyze: wrote {path}", err=True)
+        files = {f"{name}.svg": svg.encode()}
+        if render:
+            # Four pixels for one: some 300 to the inch in a column of a paper.
+            files[f"{name}.png"] = bytes(render(svg_string=svg, zoom=4, background="white"))
+        for path, data in files.items():
+            with atomic_write(folder / path) as file:
+                file.write(data)
+            if not quiet:
+                click.echo(f"mx-analyze: wrote {folder / path}", err=True)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ text { fill: var(--soft); } .grid { stroke: var(--edge); }
 ul { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: 0; padding: 0;
   color: var(--soft); font-size: .85rem; }
 li svg { width: 2rem; height: .6rem; margin-right: .3rem; }
-table { border-collapse: collapse; } td, th { padding: .15rem .8rem .15rem 0; text-align: right; }
+table { border-collapse: collapse; margin-bottom: 1.2rem; } caption { text-align: left; }
+td, th { padding: .15rem .8rem .15rem 0; text-align: right; }
 """
 
 

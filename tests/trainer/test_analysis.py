@@ -151,6 +151,22 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
     assert sorted(one.name for one in maps.iterdir()) == ["3.bwd.svg", "3.fwd.svg", "3.soft.svg"]
 
 
+def test_a_model_that_predicts_nothing(trained, monkeypatch):
+    """A student gives weights as others do, but was never asked for a masked word."""
+    teacher = analysis_cli.watcher(trained)[0]
+
+    def student(*batch):
+        with torch.inference_mode():
+            return teacher.model(*batch)
+
+    other = analysis.Watcher(student, teacher.tokenizers)
+    assert np.array_equal(other(["w1"], ["w2"]).scores, teacher(["w1"], ["w2"]).scores)
+    monkeypatch.setattr(analysis_cli, "watcher", lambda run: (other, 0.1))
+    done = CliRunner().invoke(analysis_cli.main, [str(trained), "--json"])
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)) == {"model", "threshold", "punctuation"}
+
+
 def test_maps_as_png(trained, tmp_path, monkeypatch):
     pytest.importorskip("resvg_py")
     arguments = [str(trained), "--maps", "1", "--png", "-o", str(tmp_path)]

@@ -28,6 +28,8 @@ from mx.engine.text import split
 # Enough pairs that most batches are full, few enough that losing them costs little.
 CHUNK = 8192
 _MAX_CELLS = 1 << 26
+# What a direction of the user's is called by a model that is turned round.
+_TURNED = {"forward": "backward", "backward": "forward"}
 
 Floats = npt.NDArray[np.float32]
 
@@ -78,6 +80,12 @@ class Soft:
     src_null: Floats
     tgt_null: Floats
 
+    def swapped(self) -> Soft:
+        """The same with the sides changed over."""
+        return Soft(
+            self.tgt, self.src, self.scores.T, self.bwd.T, self.fwd.T, self.tgt_null, self.src_null
+        )
+
     def _repr_html_(self) -> str:
         """The matrix of scores, as notebooks show it."""
         from mx.engine.view.notebook import matrix_html
@@ -89,11 +97,14 @@ class Soft:
 class Aligner:
     """A model ready to align. All methods may be called from several threads at once."""
 
-    def __init__(self, bundle: Bundle, backend: Backend, reason: str, rule: Rule) -> None:
+    def __init__(
+        self, bundle: Bundle, backend: Backend, reason: str, rule: Rule, swapped: bool = False
+    ) -> None:
         self.bundle = bundle
         self.backend = backend
         self.reason = reason
-        self.rule = rule
+        self.rule = rule  # in the model's terms
+        self.swapped = swapped  # the model's source is the user's target
 
     @classmethod
     def load(
@@ -106,7 +117,8 @@ class Aligner:
 
         Args:
             model: path of the bundle; None takes an installed one.
-            langs: which installed one, like "de-en".
+            langs: which installed one, like "de-en"; a model for "en-de" serves as well, turned
+                round, and so does a given model that has these languages the other way round.
             backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
             dtype: precision of the arithmetic; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
@@ -118,11 +130,14 @@ class Aligner:
             devices: numbers of the GPUs to use; None for all.
         """
         bundle = Bundle.load(model if model is not None else installed(langs))
+        swapped = langs is not None and turned(bundle, langs)
         chosen, reason = choose(
             bundle, backend, precision=dtype, threads=threads or default_threads(),
             gpu=GpuOptions(gpu_memory, None if devices is None else tuple(devices)),
         )  # fmt: skip
-        return cls(bundle, chosen, reason, _rule(bundle, symmetrize, threshold, wish, nulls))
+        mode = _TURNED.get(symmetrize, symmetrize) if swapped else symmetrize
+        rule = _rule(bundle, mode, threshold, wish, nulls)
+        return cls(bundle, chosen, reason, rule, swapped)
 
     def align(
         self, src: Iterable[str | Words], tgt: Iterable[str | Words], *, chunk: int = CHUNK
@@ -150,6 +165,10 @@ class Aligner:
 
     def soft(self, src: str | Words, tgt: str | Words) -> Soft:
         """All scores and weights of one pair, as matrices over its words."""
+        return self._soft(tgt, src).swapped() if self.swapped else self._soft(src, tgt)
+
+    def _soft(self, src: str | Words, tgt: str | Words) -> Soft:
+        """The same, in the model's terms."""
         src_words, tgt_words = _words(src), _words(tgt)
         src_tokenizer, tgt_tokenizer = self.bundle.tokenizers()
         src_pieces = src_tokenizer.encode_many([src_words])
@@ -198,7 +217,7 @@ class Aligner:
         rule = replace(self.rule, nulls=True) if nulls else self.rule
         return Engine(
             self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, renders,
-            batch_tokens or self.backend.batch_tokens,
+            batch_tokens or self.backend.batch_tokens, self.swapped,
         )  # fmt: skip
 
     def describe(self) -> str:
@@ -209,8 +228,9 @@ class Aligner:
     def signature(self) -> str:
         """One line that says exactly how the links are made."""
         threshold = "null" if self.rule.threshold is None else f"{self.rule.threshold:.6g}"
+        turned = "|turned" if self.swapped else ""
         return (
-            f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}|"
+            f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}|"
             f"backend:{self.backend.name}|prec:{self.backend.precision}|"
             f"sym:{self.rule.mode}|thr:{threshold}"
         )
@@ -293,7 +313,7 @@ def installed_models() -> dict[str, Path]:
 
 
 def installed(langs: str | None = None) -> Path:
-    """The installed bundle for these languages, or the only one."""
+    """The installed bundle for these languages, in either order, or the only one."""
     models = installed_models()
     if not models:
         raise BundleError(
@@ -303,12 +323,29 @@ def installed(langs: str | None = None) -> Path:
     names = ", ".join(models)
     if langs is None:
         if len(models) > 1:
-            raise BundleError(f"which model? there are {names}; choose with --langs or -m")
+            raise BundleError(
+                f"which model? installed: {names}; choose with --langs, give one with -m, or let "
+                "one be made for your text: --train-on-input"
+            )
         return next(iter(models.values()))
-    found = [
-        p for n, p in models.items() if n == langs or "-".join(Bundle.load(p).languages) == langs
-    ]
-    if len(found) != 1:
-        what = "no model" if not found else "more than one model"
-        raise BundleError(f"there is {what} for {langs}; installed: {names}; or give one with -m")
-    return found[0]
+    # A model of this very name first, then one for these languages, then one turned round.
+    if langs in models:
+        return models[langs]
+    spoken = {path: Bundle.load(path).languages for path in models.values()}
+    for order in (1, -1):
+        found = [path for path, codes in spoken.items() if "-".join(codes[::order]) == langs]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            which = ", ".join(path.stem for path in found)
+            raise BundleError(f"there are several models for {langs}: {which}; give one's name")
+    raise BundleError(
+        f"there is no model for {langs}; installed: {names}; give one with -m, or let one be made "
+        "for your text: --train-on-input"
+    )
+
+
+def turned(bundle: Bundle, langs: str) -> bool:
+    """Whether these languages are the bundle's the other way round."""
+    codes = bundle.languages
+    return "-".join(codes) != langs and "-".join(codes[::-1]) == langs

@@ -36,6 +36,20 @@ class Links:
     src_null: Floats | None = None  # of each source word, one pair after the other
     tgt_null: Floats | None = None
 
+    def swapped(self) -> Links:
+        """The same links with the sides changed over, sorted by the new source."""
+        pair = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        order = np.lexsort((self.src, self.tgt, pair))
+        return Links(
+            self.offsets,
+            self.tgt[order],
+            self.src[order],
+            self.score[order],
+            self.sure[order],
+            self.tgt_null,
+            self.src_null,
+        )
+
 
 @dataclass(frozen=True)
 class Hits:

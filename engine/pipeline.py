@@ -72,6 +72,7 @@ class Engine:
     rule: Rule
     renders: Sequence[Render]
     batch_tokens: int
+    swapped: bool = False  # the model's source is the pairs' target
 
 
 # ---- one chunk ----
@@ -92,8 +93,11 @@ class Work:
     def prepare(self) -> list[tuple[IntArray, int, int]]:
         """Tokenise and plan; returns the batches that must be run."""
         src_tokenizer, tgt_tokenizer = self.engine.tokenizers
-        self.src = src_tokenizer.encode_many(self.pairs.src)
-        self.tgt = tgt_tokenizer.encode_many(self.pairs.tgt)
+        src, tgt = self.pairs.src, self.pairs.tgt
+        if self.engine.swapped:
+            src, tgt = tgt, src
+        self.src = src_tokenizer.encode_many(src)
+        self.tgt = tgt_tokenizer.encode_many(tgt)
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
         self.units = plan(src_lengths, tgt_lengths, self.engine.max_length)
         planned = list(batches(self.units, self.engine.batch_tokens, self.engine.backend.grain))
@@ -121,6 +125,8 @@ class Work:
 
     def _finish(self) -> None:
         links = link(self.engine.rule, self._found, self.src, self.tgt)
+        if self.engine.swapped:
+            links = links.swapped()
         items = [list(render(self.pairs, links)) for render in self.engine.renders]
         self.result = Done(self.pairs, items, self._count(links))
         self._found = []

@@ -5,7 +5,7 @@ Knows the order of things and when to stop; every step itself is in a module of 
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from mx.export.fuse import check_counts, fuse
 from mx.export.graph import OUTPUTS, plain_graph, weights_of
 from mx.export.precision import find_ranges, half, int8
 from mx.export.probe import Probe
+from mx.export.story import cost, tested
 from mx.export.verify import verify
 from mx.trainer.checkpoint import MODEL, load_model
 from mx.trainer.config import RunConfig
@@ -59,6 +60,8 @@ class Options:
     name: str = ""
     probe: tuple[str, str] | None = None
     gold: tuple[str, str, str] | None = None  # source, target, links
+    test: tuple[str, str, str] | None = None  # the same, to measure AER only; else `gold`
+    about: dict[str, str] = field(default_factory=dict)  # what the card tells: data, limits, ...
     force: bool = False
     kernels: tuple[str, ...] | None = None  # GPU architectures; None: all, if triton is there
 
@@ -114,7 +117,7 @@ def export(options: Options, report: Report) -> Bundle:
         thresholds=thresholds,
         calibration=calibration,
         model=asdict(run.config.model),
-        training=training(run),
+        training={**training(run), "cost": cost(run.folder), **options.about},
         measured=measured,
         made_by=f"mx-export {__version__}, onnx {onnx.__version__}",
         files={},
@@ -370,6 +373,11 @@ def write(
     default = default if default in kept else next(iter(kept))
     data = {FILES[p]: g.SerializeToString(deterministic=True) for p, g in kept.items()}
     manifest = replace(manifest, graphs={p: FILES[p] for p in kept}, default_precision=default)
+    if links := options.test or options.gold:
+        found = tested(kept[default], manifest.thresholds.aer, links, run.tokenizers)
+        found["seen"] = options.test is None  # by the choice of the threshold
+        manifest = replace(manifest, training={**manifest.training, "test": found})
+        report("AER {:.2f} (95 %: {:.2f} to {:.2f})".format(*found["aer"]))
     files = {**data, "src.spm": run.tokenizers[0].proto}
     if not run.config.model.joint_vocab:
         files["tgt.spm"] = run.tokenizers[1].proto

@@ -28,7 +28,17 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
         f"| longest sentence in training | {manifest.max_length} pieces |",
         f"| made by | {manifest.made_by} |",
         "",
-        f"Trained by `{manifest.training.get('signature', 'unknown')}`.",
+        "## Quality",
+        "",
+        quality(manifest),
+        "",
+        "## Training",
+        "",
+        *training(manifest),
+        "",
+        "## Limits",
+        "",
+        *limits(manifest),
         "",
         "## Graphs",
         "",
@@ -91,3 +101,49 @@ def probability(manifest: Manifest, threshold: float) -> str:
 
     table = manifest.calibration
     return f"{float(np.interp(threshold, table.scores, table.probabilities)):.2f}"
+
+
+# ---- in words ----
+
+
+def quality(manifest: Manifest) -> str:
+    """AER with its interval, and what it was measured on."""
+    test = manifest.training.get("test")
+    if not test:
+        return "Not measured: there were no gold links (`mx-export --test`)."
+    aer, low, high = test["aer"]
+    seen = ", on which the threshold was chosen, too," if test.get("seen") else ""
+    return (
+        f"AER {aer:.2f} % (95 %: {low:.2f} to {high:.2f}), precision {test['precision'][0]:.2f}, "
+        f"recall {test['recall'][0]:.2f} on {test['pairs']:,} pairs with gold links{seen} with the "
+        f"default precision and threshold."
+    )
+
+
+def training(manifest: Manifest) -> list[str]:
+    """Data, licence and cost, as a list."""
+    told, spent = manifest.training, manifest.training.get("cost", {})
+    lines = [
+        f"- Data: {told.get('data', 'not told')}",
+        f"- Licence of the data: {told.get('licence', 'not told')}",
+    ]
+    if "seconds" in spent:
+        where = f" on {told['hardware']}" if "hardware" in told else ""
+        lines.append(
+            f"- Cost: {spent['seconds'] / 60:,.0f} minutes{where}, {spent['step']:,.0f} steps, "
+            f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides"
+        )
+    return [*lines, f"- Signature: `{told.get('signature', 'unknown')}`"]
+
+
+def limits(manifest: Manifest) -> list[str]:
+    """What it is not made for: what is known of every such model, and what was told of this."""
+    case = "sees words in lower case only" if manifest.tokenizer.lowercase else "minds upper case"
+    lines = [
+        f"- Sentences of more than {manifest.max_length} pieces are aligned in windows; links far "
+        "from the diagonal may be missed there.",
+        f"- It {case}; characters it has not met in training are spelt in bytes and align worse.",
+        "- Text unlike its data (another subject, time or tokenisation) gives more errors than "
+        "stated above.",
+    ]
+    return lines + [f"- {told}" for told in [manifest.training.get("limits")] if told]

@@ -50,6 +50,17 @@ _LANGS = re.compile(r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*-[A-Za-z]{2,8}(?:_[A-Za-z0-
 @click.option("--gold-src", metavar="FILE", help="Their source sentences.")
 @click.option("--gold-tgt", metavar="FILE", help="Their target sentences.")
 @click.option(
+    "--test",
+    nargs=3,
+    metavar="SRC TGT LINKS",
+    help="Gold pairs to measure the AER on that the model card tells [default: those of --gold].",
+)
+@click.option("--data", metavar="TEXT", help="For the card: what it was trained on.")
+@click.option("--licence", metavar="TEXT", help="For the card: licence of the data.")
+@click.option("--hardware", metavar="TEXT", help="For the card: the machine that trained it.")
+@click.option("--limits", metavar="TEXT", help="For the card: what it is not good at.")
+@click.option("--text", metavar="DIGEST", help="For `mx-align --train-on-input`: which text.")
+@click.option(
     "--kernels",
     metavar="LIST",
     help="GPUs to compile kernels for, like sm_80,sm_90, or none; needs triton, no GPU [default: "
@@ -107,6 +118,8 @@ def parse(
     zipped: bool,
     force: bool,
     kernels: str | None,
+    test: tuple[str, str, str] | None,
+    **about: str | None,
 ) -> dict[str, Any]:
     """The flags, checked against each other, as fields of `bundling.Options`."""
     if langs and not _LANGS.fullmatch(langs):
@@ -124,6 +137,8 @@ def parse(
         "name": name,
         "probe": probe or None,
         "gold": (gold_src, gold_tgt, gold) if gold else None,
+        "test": test or None,
+        "about": {name: said for name, said in about.items() if said},
         "force": force,
         "kernels": _architectures(kernels),
     }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SECTIONS = {
     "Input": ("separator", "errors", "tokenize", "shard"),
     "Model": ("model", "langs", "backend", "dtype"),
+    "A model of your text": ("train_on_input", "budget", "keep_model", "train_flags"),
     "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
                "report", "html", "html_sample", "signature"),
@@ -125,7 +126,23 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="OUT",
     help="Write here instead of stdout; can go on after a kill. .gz and .zst are compressed.",
 )
-@click.option("--langs", metavar="SRC-TGT", help="Which installed model, like de-en.")
+@click.option(
+    "--langs", metavar="SRC-TGT", help="Which installed model, like de-en, or en-de: turned round."
+)
+@click.option(
+    "--train-on-input",
+    is_flag=True,
+    help="Train a model on SRC and TGT first, or use the one trained on them before.",
+)
+@click.option(
+    "--budget", metavar="TIME", help="Time to train, like 45m, 2h or 1h30m [default: 30m]."
+)
+@click.option(
+    "--keep-model", metavar="BUNDLE", help="Keep it here [default: in the user's cache folder]."
+)
+@click.option(
+    "--train-flags", metavar="FLAGS", help="More flags for mx-train, like '--preset compact'."
+)
 @click.option(
     "--backend",
     type=click.Choice(("auto", "trt", "trt-rtx", "cuda", "cpu")),
@@ -261,6 +278,7 @@ def main(
     \b
     Examples:
       mx-align corpus.de corpus.en -m de-en.mx -o corpus.links
+      mx-align corpus.fi corpus.hu --train-on-input --budget 1h -o corpus.links
       printf 'das Haus ||| the house\\n' | mx-align - -m de-en.mx
     """
     try:
@@ -276,6 +294,7 @@ def main(
             {"precision": precision, "recall": recall, "threshold": flags["threshold"] is not None}
         )
         wish = wish if wish in ("precision", "recall") else "aer"
+        flags["model"], flags["langs"] = _model(src, tgt, flags)
         if src is None and sys.stdin.isatty():
             raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
         _align(Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags))
@@ -291,6 +310,31 @@ def main(
         hint = "; the same command goes on from there" if flags["output"] else ""
         _say(f"interrupted{hint}")
         _leave(130)
+
+
+def _model(
+    src: str | None, tgt: str | None, flags: dict[str, Any]
+) -> tuple[str | None, str | None]:
+    """The model and languages to load: as the flags say, or a model made of the text."""
+    wanted = flags.pop("train_on_input")
+    more = {name: flags.pop(name) for name in ("budget", "keep_model", "train_flags")}
+    if not wanted:
+        for name, value in more.items():
+            if value is not None:
+                raise MxError(f"--{name.replace('_', '-')} is for --train-on-input only")
+        return flags["model"], flags["langs"]
+    for name in ("model", "tokenize"):
+        if flags[name]:
+            raise MxError(f"--train-on-input excludes --{name}: it learns from the words of SRC")
+    if src is None or tgt is None:
+        raise MxError("--train-on-input needs SRC and TGT, two files")
+    from mx.engine.fresh import Order, model_for, seconds
+
+    order = Order(
+        src, tgt, flags["langs"], seconds(more["budget"] or "30m"), more["keep_model"],
+        more["train_flags"] or "", flags["threads"], flags["quiet"],
+    )  # fmt: skip
+    return str(model_for(order, (lambda line: None) if flags["quiet"] else _say)), None
 
 
 def _one(chosen: dict[str, bool]) -> str | None:

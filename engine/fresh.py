@@ -1,0 +1,173 @@
+"""A model for the text at hand, made on the spot: `mx-align --train-on-input`.
+Runs mx-train and mx-export as programs of their own: the engine knows nothing of training."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mx.engine.bundle import Bundle
+from mx.engine.errors import BundleError, MxError
+
+PRESET = "tiny"
+# The budget ends the run; this many steps would take a CPU days.
+_STEPS = "1000000"
+_NEEDED = ("torch", "safetensors", "onnx")
+_BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What model is wanted: the text, its languages if known, the time to train in seconds,
+    where to keep the model (None: in the user's cache), further flags of mx-train."""
+
+    src: str
+    tgt: str
+    langs: str | None = None
+    budget: int = 30 * 60
+    keep: str | None = None
+    flags: str = ""
+    threads: int | None = None
+    quiet: bool = False
+
+
+def seconds(text: str) -> int:
+    """Of a time like 30m, 2h, 1h30m, 90s."""
+    match = _BUDGET.fullmatch(text)
+    hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    total = 3600 * hours + 60 * minutes + rest
+    if not total:
+        raise MxError(f"--budget must be a time like 30m, 2h or 1h30m, not {text!r}")
+    return total
+
+
+def model_for(order: Order, say: Say) -> Path:
+    """The bundle that was, or is now, trained on this text; goes on with a run that was killed."""
+    digest = _digest(order)
+    kept = Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
+    if _made_before(kept, digest):
+        say(f"using {kept}, which was trained on this text")
+        return kept
+    _need_packages()
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None
+    run = kept.with_name(f"{kept.name}.run")
+    going = "going on with" if run.exists() else "training"
+    say(f"{going} a model for this text, about {_shown(order.budget)}; then it is kept in {kept}")
+    try:
+        _program("mx-train", _training(order, run))
+        _program("mx-export", _exporting(order, run, kept, digest))
+    except KeyboardInterrupt:
+        say("the training is saved; the same command goes on with it")
+        raise
+    shutil.rmtree(run, ignore_errors=True)
+    say(f"kept the model in {kept}; -m {shlex.quote(str(kept))} uses it for other text")
+    return kept
+
+
+def _digest(order: Order) -> str:
+    """What tells texts apart: all bytes of both files, and how to train on them."""
+    found = hashlib.blake2b(order.flags.encode(), digest_size=8)
+    for path in (order.src, order.tgt):
+        if path == "-" or not Path(path).is_file():
+            raise MxError(f"--train-on-input reads the text several times; {path} is not a file")
+        found.update(b"\0")
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
+
+
+def _made_before(path: Path, digest: str) -> bool:
+    """Whether the model of this text is there; anything else at its place is an error."""
+    if not path.exists():
+        return False
+    try:
+        text = Bundle.load(path).manifest.training.get("text")
+    except BundleError as error:
+        raise MxError(f"cannot keep a model in {path}: {error}") from None
+    if text != digest:
+        raise MxError(
+            f"{path} is a model of another text; use it with -m, or keep this one elsewhere"
+        )
+    return True
+
+
+def _need_packages() -> None:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MxError(
+            f"--train-on-input needs {', '.join(missing)}, which the base install leaves out: "
+            'pip install "mx-align[train,export]"'
+        )
+
+
+def _training(order: Order, run: Path) -> list[str]:
+    line = [
+        "mx.trainer", order.src, order.tgt, "-o", str(run), "--preset", PRESET, "--lowercase",
+        "--steps", _STEPS, "--minutes", f"{order.budget / 60:g}",
+        # Often: a kill must not cost much of a short run.
+        "--eval-every", "500", "--save-every", "100",
+    ]  # fmt: skip
+    line += ["--threads", str(order.threads)] if order.threads else []
+    line += ["--quiet"] if order.quiet else []
+    return [*line, *shlex.split(order.flags)]
+
+
+def _exporting(order: Order, run: Path, kept: Path, digest: str) -> list[str]:
+    line = ["mx.export.cli", str(run), "-o", str(kept), "--kernels", "none", "--text", digest]
+    line += ["--name", kept.name.removesuffix(".mx")]
+    line += ["--langs", order.langs] if order.langs else []
+    return line + (["--quiet"] if order.quiet else [])
+
+
+def _program(name: str, arguments: Sequence[str]) -> None:
+    """Run one of our programs to its end, its words on stderr; it ends when we are ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # where stderr goes: ours is for links only
+        preexec_fn=_die_together if sys.platform == "linux" else None,
+    )
+    before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:  # the terminal has told both
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
+        raise KeyboardInterrupt
+    if code:
+        raise MxError(f"{name} ended with {code}, see above; the same command goes on from there")
+
+
+def _die_together() -> None:
+    """Linux sends SIGTERM to the new process when the one that started it is gone."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "mx-align" / "models"
+
+
+def _shown(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"

@@ -1,0 +1,122 @@
+"""mx-align --train-on-input: a text in, a model kept, links out."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mx.engine import cli, fresh
+from mx.engine.bundle import Bundle
+from mx.engine.errors import MxError
+from mx.engine.fresh import Order, model_for, seconds
+
+
+@pytest.fixture
+def order(corpus, tmp_path, train_arguments):
+    """A model of a few steps; --steps and --minutes of the order are overruled."""
+
+    def make(**changes):
+        settings = train_arguments(steps=6, minutes=0, **changes.pop("settings", {}))
+        keep = str(changes.pop("keep", tmp_path / "kept.mx"))
+        files = changes.pop("files", corpus)
+        return Order(*map(str, files), keep=keep, flags=shlex.join(settings), **changes)
+
+    return make
+
+
+def test_times():
+    assert [seconds(t) for t in ("30m", "2h", "1h30m", "90s")] == [1800, 7200, 5400, 90]
+    for wrong in ("", "30", "m", "0m", "1.5h", "-3m"):
+        with pytest.raises(MxError, match="--budget must be a time like 30m"):
+            seconds(wrong)
+
+
+def test_text_to_links_and_again(order, corpus, tmp_path):
+    wanted = order(langs="xx-yy")
+    line = [sys.executable, "-m", "mx.engine.cli", wanted.src, wanted.tgt, "--train-on-input"]
+    line += ["--keep-model", wanted.keep, "--train-flags", wanted.flags, "--langs", "xx-yy"]
+    line += ["--threshold", "0.001"]
+    first = subprocess.run(line, capture_output=True, text=True, timeout=900)
+    assert first.returncode == 0, first.stderr
+    assert f"kept the model in {wanted.keep}" in first.stderr and "step 6/" in first.stderr
+    links = first.stdout.split("\n")[:-1]
+    assert len(links) == 120 and all("-" in line for line in links)
+    bundle = Bundle.load(wanted.keep)
+    assert bundle.languages == ("xx", "yy") and bundle.manifest.training["text"]
+    assert not Path(f"{wanted.keep}.run").exists()
+    # The second time nothing is trained.
+    said: list[str] = []
+    assert model_for(wanted, said.append) == Path(wanted.keep)
+    assert said == [f"using {wanted.keep}, which was trained on this text"]
+    other = tmp_path / "other"
+    other.write_text("another text\n")
+    with pytest.raises(MxError, match="is a model of another text"):
+        model_for(order(files=(other, other)), said.append)
+
+
+def test_a_killed_training_goes_on(order, monkeypatch):
+    """The programs are called in turn; what was done of one is not lost."""
+    calls: list[list[str]] = []
+
+    def program(name, arguments):
+        calls.append([name, *arguments])
+        if name == "mx-train":
+            run = Path(arguments[arguments.index("-o") + 1])
+            run.mkdir(exist_ok=True)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(fresh, "_program", program)
+    wanted, said = order(budget=5400), []
+    with pytest.raises(KeyboardInterrupt):
+        model_for(wanted, said.append)
+    assert "goes on" in said[-1] and Path(f"{wanted.keep}.run").is_dir()
+    model_for(wanted, said.append)
+    assert [call[0] for call in calls] == ["mx-train", "mx-train", "mx-export"]
+    assert calls[0] == calls[1] and calls[0][calls[0].index("--minutes") + 1] == "90"
+    assert "going on with a model for this text, about 90 min" in said[-2]
+    assert not Path(f"{wanted.keep}.run").exists()
+
+
+def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fresh, "_program", lambda name, arguments: None)
+    wanted = order()
+    kept = model_for(Order(wanted.src, wanted.tgt), lambda line: None)
+    assert kept.parent == tmp_path / "mx-align" / "models" and kept.suffix == ".mx"
+    other = model_for(Order(wanted.src, wanted.tgt, flags="--alpha 1"), lambda line: None)
+    assert other != kept
+
+
+def test_what_a_failed_program_leads_to():
+    with pytest.raises(MxError, match="mx-train ended with 1, see above"):
+        fresh._program("mx-train", ["json.tool", "/no/such/file"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["c.src", "c.tgt", "--budget", "5m"], "--budget is for --train-on-input only"),
+        (["c.src", "c.tgt", "--train-on-input", "-m", "x.mx"], "excludes --model"),
+        (["c.src", "c.tgt", "--train-on-input", "--tokenize"], "excludes --tokenize"),
+        (["c.src", "--train-on-input"], "needs SRC and TGT, two files"),
+        (["c.src", "-", "--train-on-input"], "- is not a file"),
+        (["c.src", "c.tgt", "--train-on-input", "--budget", "x"], "must be a time like 30m"),
+    ],
+)
+def test_mistakes(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("c.src", "c.tgt"):
+        Path(name).write_text("a b\n")
+    monkeypatch.setattr(cli, "_leave", sys.exit)
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 2 and message in result.stderr
+
+
+def test_missing_packages_are_named_with_the_install_line(order, monkeypatch):
+    monkeypatch.setattr(fresh, "_NEEDED", ("json", "not_installed_here"))
+    with pytest.raises(MxError, match=r'needs not_installed_here.*"mx-align\[train,export\]"'):
+        model_for(order(), lambda line: None)

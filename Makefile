@@ -7,7 +7,7 @@ CODE := engine trainer export tests benchmarks
 
 DEMO := .venv-demo
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format tables clean
 
 # The engine alone, without torch, as a user installs it.
 demo: $(DEMO)/.ready
@@ -29,6 +29,10 @@ lint: $(READY) .typing/mx
 format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+# Tables and plots of README.md and docs/, from benchmarks/results/.
+tables: $(READY)
+	$(BIN)/python benchmarks/tables.py
 
 # Made again when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt

@@ -1,0 +1,327 @@
+"""AER of our aligners and of others on the same pairs, with what training and aligning cost.
+
+    python benchmarks/accuracy.py --data DATA --set en-fr --system eflomal --system mx-seed
+    python benchmarks/accuracy.py --data DATA --bundle en-fr=en-fr.mx
+    python benchmarks/accuracy.py --data DATA --set de-en --train tiny='--preset tiny --minutes 60'
+    python benchmarks/accuracy.py --data DATA --peer mine='mine -s {src} -t {tgt} -o {out}'
+
+DATA has a folder for each set with train.XX (or .gz) and the gold pairs, as SETS says. The gold
+pairs are the last of the text that every system learns from and aligns, without their links; both
+sides are lowercased. Where a system gives both directions, every way to join them is scored on the
+gold set and the best one is reported, as the literature does. Each run is put into the JSON file as
+soon as it is done, in place of an older run of that name on that set.
+"""
+
+import json
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import click
+import records
+import systems
+import watch
+from systems import ALIGN, BOTH, TRAIN, Plan, System, Text
+
+from mx.engine.aligner import installed_models
+from mx.engine.bundle import Bundle
+from mx.engine.errors import MxError
+from mx.engine.files import read_lines, read_pairs
+from mx.engine.heuristics import METHODS, symmetrize
+from mx.engine.links import parse_pharaoh, read_links
+from mx.engine.score import MEASURES, bootstrap, count_all, score_counts
+
+PACKAGES = ("mx-align", "numpy", "onnxruntime", "torch")
+
+
+@dataclass(frozen=True)
+class GoldSet:
+    """Languages in the order of the links, and the name of the files with gold links."""
+
+    src: str
+    tgt: str
+    gold: str
+
+
+SETS = {
+    "en-fr": GoldSet("en", "fr", "test"),
+    "de-en": GoldSet("de", "en", "test"),
+    "ja-en": GoldSet("ja", "en", "dev"),
+}
+
+
+# ---- the text ----
+
+
+def prepare(data: Path, name: str, limit: int | None, work: Path) -> Text:
+    """Write the text of a set, unless it is there already."""
+    languages = SETS[name]
+    folder = work / (name if limit is None else f"{name}-{limit}")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = folder / "text.src", folder / "text.tgt", folder / "text.both"
+    gold = [data / name / f"{languages.gold}.{side}" for side in (languages.src, languages.tgt)]
+    count = sum(1 for _ in read_pairs(*gold))
+    done = folder / "text.json"
+    if not done.exists():
+        train = [training_file(data / name, side) for side in (languages.src, languages.tgt)]
+        pairs = chain(islice(usable(*train), limit), read_pairs(*gold))
+        written = write(((s.lower(), t.lower()) for s, t in pairs), files)
+        done.write_text(json.dumps({"pairs": written, "digest": records.digest(files[:2])}))
+    kept = json.loads(done.read_text())
+    links = data / name / f"{languages.gold}.talp"
+    return Text(name, *files, kept["pairs"], count, links, kept["digest"])
+
+
+def training_file(folder: Path, language: str) -> Path:
+    for suffix in ("", ".gz", ".zst"):
+        path = folder / f"train.{language}{suffix}"
+        if path.exists():
+            return path
+    raise MxError(f"{folder} has no train.{language}, plain or .gz or .zst")
+
+
+def usable(src: Path, tgt: Path) -> Iterator[tuple[str, str]]:
+    """Pairs that all aligners can read: both sides have words, and no word is `|||`."""
+    for pair in read_pairs(src, tgt):
+        if all(side.strip(" \t") and "|||" not in side for side in pair):
+            yield pair
+
+
+def write(pairs: Iterator[tuple[str, str]], paths: tuple[Path, ...]) -> int:
+    count = 0
+    with ExitStack() as stack:
+        src, tgt, both = (
+            stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths
+        )
+        for s, t in pairs:
+            src.write(f"{s}\n")
+            tgt.write(f"{t}\n")
+            both.write(f"{s} ||| {t}\n")
+            count += 1
+    return count
+
+
+# ---- one run ----
+
+
+def measure(text: Text, name: str, system: System, work: Path, options: Any) -> dict[str, Any]:
+    """Run a system on a text; everything that is to be known about it."""
+    out = work / text.src.parent.name / name
+    out.mkdir(parents=True, exist_ok=True)
+    plan = system(text, out, options)
+    env = {"OMP_NUM_THREADS": str(options.threads)} if options.threads else {}
+    costs: dict[str, watch.Cost] = {}
+    for phase in plan.phases:
+        click.echo(f"{text.name} {name}: {phase.what}", err=True)
+        cost = watch.run(phase.command, out / "log", stdout=phase.stdout, env=env)
+        costs[phase.what] = costs.get(phase.what, watch.Cost()) + cost
+    return {
+        "system": name,
+        "set": text.name,
+        "text": {"pairs": text.pairs, "sha256": text.digest, "lowercased": True},
+        "gold_pairs": text.gold_pairs,
+        **quality(text, plan),
+        **spent(plan, costs, plan.aligned or text.pairs),
+        "threads": options.threads,
+        "size_mb": plan.size_mb,
+        "signature": plan.signature,
+        **records.circumstances(PACKAGES),
+    }
+
+
+def spent(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any]:
+    """Costs by phase. A system that learns while it aligns is as fast as both together."""
+    result: dict[str, Any] = {what: cost.rounded() for what, cost in costs.items()}
+    if plan.trained:
+        before = result.get(TRAIN, {"wall": 0.0})
+        result[TRAIN] = {**before, "wall": round(before["wall"] + plan.trained["wall"], 1)}
+    aligning = costs.get(ALIGN) or costs[BOTH]
+    return {
+        **result,
+        "aligned_pairs": pairs,
+        "pairs_per_second": round(pairs / max(aligning.wall, 1e-9), 1),
+        "pairs_per_cpu_second": round(pairs / max(aligning.cpu, 1e-9), 1),
+    }
+
+
+def quality(text: Text, plan: Plan) -> dict[str, Any]:
+    """AER, precision and recall in percent with 95 % intervals, by the best way to join."""
+    gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
+    lines = plan.aligned or text.pairs
+    files = [last_links(path, text.gold_pairs, lines) for path in plan.links]
+    if len(files) == 1:
+        ways = {plan.method or "its own": files[0]}
+    else:
+        ways = {way: joined(way, *files) for way in METHODS}
+        ways |= {"forward": files[0], "backward": files[1]}
+    tables = {way: count_all(links, gold) for way, links in ways.items()}
+    scores = {way: score_counts(table) for way, table in tables.items()}
+    best = min(scores, key=lambda way: scores[way].aer)
+    ends = bootstrap(tables[best])
+    return {
+        **{name: percent(getattr(scores[best], name)) for name in MEASURES},
+        "interval": {name: [percent(x) for x in ends[name]] for name in MEASURES},
+        "symmetrization": best,
+        "symmetrizations": {way: percent(score.aer) for way, score in scores.items()},
+    }
+
+
+def percent(value: float) -> float:
+    return round(100 * value, 2)
+
+
+def joined(way: str, fwd: list[set[Any]], bwd: list[set[Any]]) -> list[set[Any]]:
+    return [set(symmetrize(way, f, b)) for f, b in zip(fwd, bwd, strict=True)]
+
+
+def last_links(path: Path, count: int, lines: int) -> list[set[Any]]:
+    """The links of the last pairs, after checking that there is a line for every pair."""
+    kept: deque[str] = deque(maxlen=count)
+    found = 0
+    for line in read_lines(path):
+        kept.append(line)
+        found += 1
+    if found != lines:
+        raise MxError(f"{path} has {found:,} lines of links for {lines:,} pairs")
+    return [set(parse_pharaoh(line, where=str(path))) for line in kept]
+
+
+# ---- what is said ----
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """Runs as text in columns."""
+    head = ("set", "system", "AER", "95 %", "P", "R", "joined by", "train s (CPU)",
+            "align s (CPU)", "MB", "pairs/s")  # fmt: skip
+    rows = [head, *(row(run) for run in runs)]
+    widths = [max(len(one[k]) for one in rows) for k in range(len(head))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(one, widths, strict=True)) for one in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def row(run: dict[str, Any]) -> tuple[str, ...]:
+    low, high = run["interval"]["aer"]
+    phases = [run[what] for what in (TRAIN, ALIGN, BOTH) if what in run]
+    return (
+        run["set"],
+        run["system"],
+        f"{run['aer']:.2f}",
+        f"{low:.2f} to {high:.2f}",
+        f"{run['precision']:.2f}",
+        f"{run['recall']:.2f}",
+        run["symmetrization"],
+        seconds(run.get(TRAIN)),
+        seconds(run.get(ALIGN)) if BOTH not in run else f"{seconds(run[BOTH])} together",
+        f"{max(phase.get('peak_mb', 0) for phase in phases):,.0f}",
+        f"{run['pairs_per_second']:,.0f}",
+    )
+
+
+def seconds(cost: dict[str, float] | None) -> str:
+    if not cost:
+        return "-"
+    cpu = f" ({cost['cpu']:,.0f})" if "cpu" in cost else ""
+    return f"{cost['wall']:,.0f}{cpu}"
+
+
+# ---- flags ----
+
+
+def named(values: tuple[str, ...], what: str) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    wrong = [name for name, mark, rest in pairs if not (name and mark and rest)]
+    if wrong:
+        raise MxError(f"{what} must be NAME=VALUE, not {wrong[0]!r}")
+    return {name: rest for name, _, rest in pairs}
+
+
+def chosen(
+    sets: tuple[str, ...],
+    names: tuple[str, ...],
+    bundles: dict[str, str],
+    train: dict[str, str],
+    peers: dict[str, str],
+) -> Iterator[tuple[str, str, System]]:
+    """Set, name and system of each run; bundles belong to one set."""
+    everything = {**systems.OURS, **systems.PEERS}
+    if not (names or bundles or train or peers):
+        names = tuple(everything)
+        bundles = {n: str(path) for n, path in installed_models().items() if n in sets}
+    for one in sets:
+        yield from ((one, name, everything[name]) for name in names)
+        yield from ((one, name, systems.trained(flags)) for name, flags in train.items())
+        yield from ((one, name, systems.peer(line)) for name, line in peers.items())
+    for where, path in bundles.items():
+        one, _, name = where.partition(":")
+        if one not in SETS:
+            raise MxError(f"--bundle SET=PATH: there is no set {one!r}, only {', '.join(SETS)}")
+        yield one, name or Bundle.load(path).name, systems.bundle(Path(path))
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.option("--data", type=Path, required=True, help="Folder with a folder for each set.")
+@click.option("--set", "sets", multiple=True, type=click.Choice(list(SETS)), help="[all there]")
+@click.option(
+    "--system", "names", multiple=True, type=click.Choice([*systems.OURS, *systems.PEERS]),
+    help="Aligners that learn from the text [all, if nothing else is named].",
+)  # fmt: skip
+@click.option("--bundle", "bundles", multiple=True, metavar="SET[:NAME]=PATH", help="Our model.")
+@click.option("--train", multiple=True, metavar="NAME=FLAGS", help="Train one: flags of mx-train.")
+@click.option("--peer", "peers", multiple=True, metavar="NAME=COMMAND",
+              help="Command with {src} {tgt} or {joint}, and {out} or {fwd} {bwd}.")  # fmt: skip
+@click.option("--peer-python", default=sys.executable, help="Interpreter that has the peers.")
+@click.option("--pairs", type=int, help="Only the first N training pairs: a try, kept nowhere.")
+@click.option("--speed-pairs", type=int, help="A model aligns the last N pairs only [all].")
+@click.option("--threads", type=int, help="Threads of each system [as it likes].")
+@click.option("--work", type=Path, help="Keep texts, runs and logs here [a temporary folder].")
+@click.option("--json", "path", type=Path, help="Where results are kept [results/accuracy.json].")
+def main(
+    data: Path,
+    sets: tuple[str, ...],
+    bundles: tuple[str, ...],
+    train: tuple[str, ...],
+    peers: tuple[str, ...],
+    names: tuple[str, ...],
+    peer_python: str,
+    pairs: int | None,
+    speed_pairs: int | None,
+    threads: int | None,
+    work: Path | None,
+    path: Path | None,
+) -> None:
+    options = systems.Options(peer_python, threads, speed_pairs)
+    if path is None and pairs is None:
+        path = records.RESULTS / "accuracy.json"
+    done, failed = [], 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = work or Path(temporary)
+        there = sets or tuple(name for name in SETS if (data / name).is_dir())
+        try:
+            given = named(bundles, "--bundle"), named(train, "--train"), named(peers, "--peer")
+            todo = list(chosen(there, names, *given))
+        except MxError as error:
+            raise click.ClickException(str(error)) from None
+        for one, name, system in todo:
+            try:
+                text = prepare(data, one, pairs, folder)
+                run = measure(text, name, system, folder, options)
+            except (MxError, watch.CommandError) as error:
+                click.echo(f"{one} {name}: left out: {error}", err=True)
+                failed += 1
+                continue
+            done.append(run)
+            if path:
+                records.add(path, f"{one}/{name}", run)
+    if done:
+        click.echo(table(done))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The aligners that are compared, as commands: what to run on a text, and where the links are then.
+Knows how each one is called; measuring is the matter of `watch`, scoring that of `accuracy`."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mx.engine import __version__
+from mx.engine.bundle import Bundle
+from mx.engine.errors import MxError
+
+TRAIN, ALIGN, BOTH = "train", "align", "both"  # both: learns from the text while aligning it
+
+
+@dataclass(frozen=True)
+class Text:
+    """A parallel text, lowercased, in plain files; its last pairs are those with gold links."""
+
+    name: str
+    src: Path
+    tgt: Path
+    joint: Path  # the same as `source ||| target`
+    pairs: int
+    gold_pairs: int
+    gold: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    what: str
+    command: tuple[str, ...]
+    stdout: Path | None = None  # where to keep what the command prints
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Commands, and the files of links they leave: one, or one for each direction."""
+
+    phases: list[Phase]
+    links: tuple[Path, ...]
+    signature: str
+    method: str = ""  # of joining the directions, if the system does it by itself
+    aligned: int | None = None  # pairs, if not all of the text; the last ones
+    trained: dict[str, float] = field(default_factory=dict)  # cost told by a model's bundle
+    size_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all systems may want to know."""
+
+    python: str = sys.executable  # the interpreter that has the peers
+    threads: int | None = None
+    speed_pairs: int | None = None  # a model aligns no more than these for its speed
+
+
+System = Callable[[Text, Path, Options], Plan]
+
+
+# ---- the peers ----
+
+
+def eflomal(text: Text, out: Path, options: Options) -> Plan:
+    """GPL, so only ever a program beside ours."""
+    program = beside(options.python, "eflomal-align", "pip install eflomal")
+    fwd, bwd = out / "fwd", out / "bwd"
+    command = (
+        program, "--overwrite", "-s", str(text.src), "-t", str(text.tgt),
+        "-f", str(fwd), "-r", str(bwd),
+    )  # fmt: skip
+    version = peer_version(options.python, "eflomal")
+    return Plan([Phase(BOTH, command)], (fwd, bwd), f"eflomal|v:{version}|model:3")
+
+
+def fast_align(text: Text, out: Path, options: Options) -> Plan:
+    """The authors' program, if it is on PATH."""
+    program = beside(options.python, "fast_align", "build github.com/clab/fast_align")
+    flags = (program, "-i", str(text.joint), "-d", "-o", "-v")
+    fwd, bwd = out / "fwd", out / "bwd"
+    phases = [
+        Phase(BOTH, flags, stdout=fwd),
+        Phase(BOTH, (*flags, "-r"), stdout=bwd),
+    ]
+    return Plan(phases, (fwd, bwd), "fast_align|-d -o -v")
+
+
+def systran(text: Text, out: Path, options: Options) -> Plan:
+    """fast_align through systran-align, which joins the directions itself."""
+    version = peer_version(options.python, "systran-align")
+    script = (options.python, str(Path(__file__).with_name("systran.py")))
+    fwd, bwd, links = (str(out / name) for name in ("fwd.probs", "bwd.probs", "links"))
+    phases = [
+        Phase(TRAIN, (*script, "train", str(text.joint), fwd, bwd)),
+        Phase(ALIGN, (*script, "align", fwd, bwd, str(text.src), str(text.tgt), links)),
+    ]
+    signature = f"systran-align|v:{version}|-d -o -v"
+    return Plan(phases, (out / "links",), signature, method="its own")
+
+
+def peer(template: str) -> System:
+    """Any command with {src} {tgt} (or {joint}) and {out}, or {fwd} and {bwd}, in it."""
+    directed = "{fwd}" in template and "{bwd}" in template
+    if not directed and "{out}" not in template:
+        raise MxError(f"the peer's command must have {{out}}, or {{fwd}} and {{bwd}}: {template}")
+
+    def plan(text: Text, out: Path, options: Options) -> Plan:
+        names = ("fwd", "bwd") if directed else ("out",)
+        files = {name: out / name for name in names}
+        given = {"src": text.src, "tgt": text.tgt, "joint": text.joint, **files}
+        line = template.format(**{name: shlex.quote(str(path)) for name, path in given.items()})
+        return Plan([Phase(BOTH, ("sh", "-c", line))], tuple(files.values()), f"peer|{template}")
+
+    return plan
+
+
+def beside(python: str, name: str, install: str) -> str:
+    """The path of a program: beside the peers' interpreter, or on PATH."""
+    near = Path(python).parent / name
+    found = str(near) if near.exists() else shutil.which(name)
+    if not found:
+        raise MxError(f"{name} is neither beside {python} nor on PATH; {install}")
+    return found
+
+
+def peer_version(python: str, package: str) -> str:
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise MxError(
+            f"{python} has no {package}; pip install {package} there, or name another "
+            "interpreter with --peer-python"
+        )
+    return done.stdout.strip()
+
+
+# ---- ours ----
+
+
+def seed(text: Text, out: Path, options: Options) -> Plan:
+    links = out / "links"
+    command = module("mx.trainer.seed_cli", text.src, text.tgt, "--lowercase", "-o", links)
+    return Plan([Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own")
+
+
+def bundle(path: Path) -> System:
+    """A model that was trained before."""
+
+    def plan(text: Text, out: Path, options: Options) -> Plan:
+        src, tgt, aligned = tail(text, out, options.speed_pairs)
+        model, links = Bundle.load(path), out / "links"
+        command = module("mx.engine.cli", src, tgt, "-m", path, "-o", links, "--restart", "--quiet")
+        command += ("--threads", str(options.threads)) if options.threads else ()
+        default = model.manifest.default_precision
+        graph = model.manifest.files[model.manifest.graphs[default]].size
+        cost = model.manifest.training.get("cost", {})
+        return Plan(
+            [Phase(ALIGN, command)],
+            (links,),
+            f"mx-align|v:{__version__}|model:{model.name}#{model.digest[:8]}|prec:{default}",
+            method="soft",
+            aligned=aligned,
+            trained={"wall": cost["seconds"]} if "seconds" in cost else {},
+            size_mb=round(graph / 1e6, 2),
+        )
+
+    return plan
+
+
+def trained(flags: str) -> System:
+    """A model that is trained now, with these flags of mx-train; goes on after a kill."""
+
+    def plan(text: Text, out: Path, options: Options) -> Plan:
+        run, model = out / "run", out / "model.mx"
+        threads = ("--threads", str(options.threads)) if options.threads else ()
+        learn = module("mx.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads)
+        export = module("mx.export.cli", run, "-o", model, "--force", "--kernels", "none")
+        src, tgt, aligned = tail(text, out, options.speed_pairs)
+        links = out / "links"
+        align = module("mx.engine.cli", src, tgt, "-m", model, "-o", links, "--restart", "--quiet")
+        return Plan(
+            [
+                Phase(TRAIN, (*learn, *shlex.split(flags))),
+                Phase(TRAIN, export),
+                Phase(ALIGN, (*align, *threads)),
+            ],
+            (links,),
+            f"mx-train|v:{__version__}|{flags}",
+            method="soft",
+            aligned=aligned,
+            trained=earlier(run),
+        )
+
+    return plan
+
+
+def earlier(run: Path) -> dict[str, float]:
+    """Seconds that a run to be resumed was trained before; its CPU time is not known."""
+    try:
+        lines = (run / "log.jsonl").read_text("utf-8").split("\n")
+        return {"wall": max(json.loads(x).get("seconds", 0.0) for x in lines if x.endswith("}"))}
+    except (OSError, ValueError):
+        return {}
+
+
+def module(name: str, *arguments: object) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *map(str, arguments))
+
+
+def tail(text: Text, out: Path, pairs: int | None) -> tuple[Path, Path, int | None]:
+    """The text, or files of its last pairs; never fewer than have gold links."""
+    if pairs is None or pairs >= text.pairs:
+        return text.src, text.tgt, None
+    pairs = max(pairs, text.gold_pairs)
+    ends = []
+    for path in (text.src, text.tgt):
+        lines = path.read_bytes().split(b"\n")[:-1]
+        ends.append(out / f"end{path.suffix}")
+        ends[-1].write_bytes(b"".join(line + b"\n" for line in lines[-pairs:]))
+    return ends[0], ends[1], pairs
+
+
+PEERS: dict[str, System] = {"eflomal": eflomal, "fast_align": fast_align, "systran-align": systran}
+OURS: dict[str, System] = {"mx-seed": seed}

@@ -1,0 +1,42 @@
+"""fast_align as a command with two phases, through the package systran-align.
+Runs in an interpreter that has the package, which need not have ours.
+
+    python systran.py train BOTH FWD BWD
+    python systran.py align FWD BWD SRC TGT OUT
+"""
+
+import sys
+from itertools import islice
+
+CHUNK = 5000
+
+
+def words(path):
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield [word for word in line.rstrip("\n").replace("\t", " ").split(" ") if word]
+
+
+def train(both, fwd, bwd):
+    import systran_align
+
+    # What `fast_align -d -o -v` does, the setting its authors advise.
+    systran_align.generate_alignment_probabilities(
+        both, fwd, bwd, favor_diagonal=True, optimize_tension=True, variational_bayes=True
+    )
+
+
+def align(fwd, bwd, src, tgt, out):
+    import systran_align
+
+    aligner = systran_align.Aligner(fwd, bwd)
+    pairs = zip(words(src), words(tgt))  # noqa: B905 (counted by the caller)
+    with open(out, "w", encoding="utf-8", newline="\n") as file:
+        while chunk := list(islice(pairs, CHUNK)):
+            for found in aligner.align_batch(*map(list, zip(*chunk))):  # noqa: B905
+                links = " ".join(f"{i}-{j}" for i, j in sorted(found["alignments"]))
+                file.write(f"{links}\n")
+
+
+if __name__ == "__main__":
+    {"train": train, "align": align}[sys.argv[1]](*sys.argv[2:])

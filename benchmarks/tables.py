@@ -1,0 +1,213 @@
+"""Tables and plots of the README and the docs, made from the results on disk.
+
+    python benchmarks/tables.py          write what has changed
+    python benchmarks/tables.py --check  only say what would change; exit code 1 if anything does
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`, NAME being one of TABLES. Numbers
+are made by `accuracy` and `ablation`; nothing is measured here.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import records
+from charts import Axes, Point, chart
+
+from mx.engine.errors import MxError
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/accuracy.md")
+SETS = ("en-fr", "de-en", "ja-en")
+OPEN, CLOSE = "<!-- table: ", "<!-- end -->"
+NOTHING = "*Nothing measured yet.*"
+
+Runs = dict[str, dict[str, Any]]
+
+
+# ---- accuracy ----
+
+
+def accuracy(runs: Runs) -> str:
+    """Every system, set by set, best first."""
+    lines = [
+        "| set | system | AER (95 %) | P | R | training | aligning | memory | pairs/s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for run in ordered(runs):
+        low, high = run["interval"]["aer"]
+        lines.append(
+            f"| {run['set']} | {run['system']}{joined_by(run)} | **{run['aer']:.2f}** "
+            f"({low:.2f} to {high:.2f}) | {run['precision']:.1f} | {run['recall']:.1f} "
+            f"| {time(run.get('train'))} | {aligning(run)} | {memory(run)} "
+            f"| {run['pairs_per_second']:,.0f} |"
+        )
+    return "\n".join([*lines, "", *remarks(ordered(runs))])
+
+
+def ordered(runs: Runs) -> list[dict[str, Any]]:
+    return sorted(runs.values(), key=lambda r: (SETS.index(r["set"]), r["aer"], r["system"]))
+
+
+def joined_by(run: dict[str, Any]) -> str:
+    ours = run["symmetrization"] in ("soft", "its own")
+    return "" if ours else f", {run['symmetrization']}"
+
+
+def time(cost: dict[str, float] | None) -> str:
+    """Wall time, and CPU time where it is known."""
+    if not cost:
+        return "–"
+    cpu = f" ({clock(cost['cpu'])} CPU)" if "cpu" in cost else ""
+    return clock(cost["wall"]) + cpu
+
+
+def clock(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def aligning(run: dict[str, Any]) -> str:
+    return f"with training: {time(run['both'])}" if "both" in run else time(run.get("align"))
+
+
+def memory(run: dict[str, Any]) -> str:
+    peaks = [run[what].get("peak_mb", 0) for what in ("train", "align", "both") if what in run]
+    return f"{max(peaks) / 1000:.2f} GB"
+
+
+def remarks(runs: list[dict[str, Any]]) -> list[str]:
+    """What the figures rest on, in a line or two."""
+    dates = sorted({run["date"] for run in runs})
+    machines = sorted({run["hardware"] for run in runs})
+    texts = {run["set"]: (run["text"]["pairs"], run["gold_pairs"]) for run in runs}
+    sizes = ", ".join(f"{name} {n:,} pairs, {gold} with gold" for name, (n, gold) in texts.items())
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return [
+        f"Lowercased, gold pairs (without links) at the end of everybody's text: {sizes}. "
+        "Named after a peer: the way of joining its directions that had the lowest AER there. "
+        f"{'; '.join(machines)}; {when}; `benchmarks/results/accuracy.json`."
+    ]
+
+
+# ---- ablation ----
+
+
+def ablation(runs: Runs) -> str:
+    """The paper's rows beside ours, then what each direction of the paper became."""
+    from ablation import ROWS, directions
+
+    found = {name: run for name, run in runs.items() if "row" in run}
+    if not found:
+        return NOTHING
+    lines = ["| masked | leaky | agreement | paper, De-En | ours (95 %) |", "|---|---|---|---|---|"]
+    for name, row in ROWS.items():
+        ticked = ["✓" if part in row.parts else "" for part in ("masked", "leaky", "agree")]
+        run = found.get(name)
+        ours = "–" if run is None else "{:.1f} ({:.1f} to {:.1f})".format(*run["aer"])
+        lines.append(f"| {' | '.join(ticked)} | {row.paper} | {ours} |")
+    for name, row in ROWS.items():
+        if row.without_end and name in found:
+            aer = found[name]["aer_without_end"][0]
+            lines.append(
+                f"| {name} without the end's punctuation | | | {row.without_end} | {aer:.1f} |"
+            )
+    lines += ["", "| the paper's direction | here | holds |", "|---|---|---|"]
+    lines += [f"| {d.claim} | {d.here} | {d.verdict} |" for d in directions(found)]
+    one = next(iter(found.values()))
+    return "\n".join([*lines, "", f"{one['signature']}; {one['hardware']}; {one['date']}."])
+
+
+TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
+    "accuracy": ("accuracy.json", accuracy),
+    "ablation": ("ablation.json", ablation),
+}
+
+
+def table(name: str, results: Path) -> str:
+    if name not in TABLES:
+        raise MxError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    file, make = TABLES[name]
+    runs = records.load(results / file)
+    return make(runs) if runs else NOTHING
+
+
+def filled(page: str, results: Path) -> str:
+    """The page with every table made anew; whatever is outside the marks stays."""
+    parts = page.split(OPEN)
+    for k, part in enumerate(parts[1:], 1):
+        name, mark, rest = part.partition(" -->\n")
+        _, end, after = rest.partition(CLOSE)
+        if not (mark and end):
+            raise MxError(f"the table {name.split(' ')[0]!r} lacks its {CLOSE!r}")
+        parts[k] = f"{name}{mark}{table(name, results)}\n{CLOSE}{after}"
+    return OPEN.join(parts)
+
+
+# ---- plots ----
+
+
+def plots(results: Path) -> dict[str, str]:
+    """Files of docs/images, two for each set that was measured."""
+    found = {}
+    runs = ordered(records.load(results / "accuracy.json"))
+    for name in SETS:
+        there = [run for run in runs if run["set"] == name]
+        trained = [point(run, learning(run) / 60) for run in there if learning(run)]
+        speed = [point(run, run["pairs_per_second"]) for run in there]
+        if trained:
+            axes = Axes(f"{name}: AER and training time", "minutes (wall)", "AER, %", "low")
+            found[f"aer-time-{name}.svg"] = chart(axes, trained)
+        if speed:
+            axes = Axes(f"{name}: AER and speed", "pairs/s, file to file", "AER, %", "high")
+            found[f"aer-speed-{name}.svg"] = chart(axes, speed)
+    return found
+
+
+def learning(run: dict[str, Any]) -> float:
+    return float((run.get("train") or run.get("both") or {}).get("wall", 0.0))
+
+
+def point(run: dict[str, Any], x: float) -> Point:
+    low, high = run["interval"]["aer"]
+    group = "ours" if run["signature"].startswith("mx-") else "others"
+    return Point(run["system"], group, max(x, 1e-3), run["aer"], low, high)
+
+
+# ---- the command ----
+
+
+def wanted(root: Path, results: Path) -> dict[Path, str]:
+    """Every file that is made here, with its content."""
+    files = {root / name: (root / name) for name in PAGES if (root / name).exists()}
+    pages = {path: filled(path.read_text("utf-8"), results) for path in files}
+    images = root / "docs" / "images"
+    return pages | {images / name: text for name, text in plots(results).items()}
+
+
+def changed(root: Path = ROOT, results: Path = records.RESULTS) -> dict[Path, str]:
+    """Those files that are not what they should be."""
+    every = wanted(root, results)
+    return {p: t for p, t in every.items() if not p.exists() or p.read_text("utf-8") != t}
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.option("--check", is_flag=True, help="Write nothing; exit code 1 if anything would change.")
+def main(check: bool) -> None:
+    try:
+        files = changed()
+    except MxError as error:
+        raise click.ClickException(str(error)) from None
+    for path, text in files.items():
+        click.echo(f"{'differs' if check else 'written'}: {path.relative_to(ROOT)}")
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+    sys.exit(1 if check and files else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What a command costs: wall and CPU seconds, and the peak memory of it and all it starts.
+Knows processes, of Linux in detail; what the commands do is the matter of `systems`."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+EVERY = 0.2  # seconds between two looks at the memory
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one command, or of several one after another."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    peak_mb: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.wall + other.wall, self.cpu + other.cpu, max(self.peak_mb, other.peak_mb))
+
+    def rounded(self) -> dict[str, float]:
+        return {name: round(value, 1) for name, value in asdict(self).items()}
+
+
+class CommandError(Exception):
+    """A command that failed, with the end of what it said."""
+
+
+def run(
+    command: Sequence[str],
+    log: Path,
+    *,
+    stdout: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> Cost:
+    """Run a command to its end, with what it says in `log`; what it prints goes to `stdout`."""
+    began = time.monotonic()
+    with open(log, "ab") as said, open(stdout or os.devnull, "wb") as printed:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed if stdout else said,
+            stderr=said,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    watcher = Watcher(process.pid)
+    watcher.start()
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)  # its own session, so nobody else is in the group
+        raise
+    finally:
+        watcher.stop()
+    process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+    if process.returncode:
+        end = log.read_text("utf-8", "replace").rstrip().split("\n")[-5:]
+        raise CommandError(
+            f"{' '.join(map(str, command))}\nended with {process.returncode}: " + "\n".join(end)
+        )
+    # The largest single process, which the kernel never misses, or what was seen together.
+    peak = max(usage.ru_maxrss / 1024, watcher.peak / 1024)
+    return Cost(time.monotonic() - began, usage.ru_utime + usage.ru_stime, peak)
+
+
+class Watcher(threading.Thread):
+    """Looks at the memory of a process and its descendants, now and then; `peak` is in KB."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.peak = pid, 0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(EVERY):
+            self.peak = max(self.peak, sum(map(resident, tree(self.pid))))
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.join()
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants; those that ended meanwhile are left out."""
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        for tasks in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                waiting += map(int, tasks.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def resident(pid: int) -> int:
+    """KB a process holds, pages shared with others counted in parts; 0 if it has ended."""
+    for name, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
+        try:
+            lines = Path(f"/proc/{pid}/{name}").read_text().split("\n")
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith(key):
+                return int(line.split()[1])
+    return 0

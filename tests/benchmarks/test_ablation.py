@@ -1,0 +1,97 @@
+"""The ablation: eight rows, the paper's directions, and the shared cache of a real, tiny run."""
+
+import json
+from pathlib import Path
+
+import ablation
+import numpy as np
+import pytest
+import records
+from ablation import ROWS, directions, drop_end, steps
+from click.testing import CliRunner
+from conftest import SMALL, write_corpus
+
+from mx.trainer.cli import setting_options
+
+
+def test_eight_rows_and_their_steps():
+    assert len({row.parts for row in ROWS.values()}) == len(ROWS) == 8
+    assert len(list(steps())) == 12  # the edges of a cube
+    assert all(ROWS[better].paper < ROWS[worse].paper for worse, better in steps())
+    assert ROWS["leaky"].flags() == ["--no-masked", "--leaky", "--alpha=0"]
+    known = {
+        flag for _, option in setting_options() for flag in (*option.opts, *option.secondary_opts)
+    }
+    assert all(flag.partition("=")[0] in known for row in ROWS.values() for flag in row.flags())
+
+
+def test_directions_hold_or_not():
+    runs = {
+        "none": {"aer": [28.0, 26, 30]},
+        "masked": {"aer": [20.0, 18, 22], "aer_without_end": [15.0, 14, 16]},
+        "leaky": {"aer": [27.5, 26, 29]},
+        "agree": {"aer": [35.0, 33, 37]},
+        "masked+leaky": {"aer": [14.0, 12, 15], "aer_without_end": [14.1, 12, 15]},
+    }
+    found = {d.claim.split(" ")[0] + d.here: d.verdict for d in directions(runs)}
+    assert found["none28.0 → 20.0"] == "yes"
+    assert found["none28.0 → 27.5"] == "within the noise"
+    assert found["none28.0 → 35.0"] == "no"
+    assert found["masked,20.0 → 15.0"] == "yes"
+    assert found["masked+leaky,14.0 → 14.1"] == "yes"
+
+
+def test_the_end_is_dropped_but_for_another_end():
+    scores = np.full((2, 3), 0.5, np.float32)
+    drop_end(["a", "."], ["x", "y", "。"], scores)
+    np.testing.assert_array_equal(scores, [[0.5, 0.5, 0], [0, 0, 0.5]])
+    scores = np.full((2, 2), 0.5, np.float32)
+    drop_end(["a", "."], ["x", "y"], scores)
+    np.testing.assert_array_equal(scores, [[0.5, 0.5], [0, 0]])
+    drop_end([], [], np.zeros((0, 0)))
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    folder = tmp_path / "data" / "de-en"
+    folder.mkdir(parents=True)
+    for file, name in zip(write_corpus(tmp_path), ("train.de", "train.en"), strict=True):
+        file.rename(folder / name)
+        first = (folder / name).read_text().split("\n")[:4]
+        (folder / name.replace("train", "test")).write_text("".join(f"{x}\n" for x in first))
+    (folder / "test.talp").write_text("0-0\n" * 4)
+    return tmp_path / "data"
+
+
+def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path):
+    small = {k: v for k, v in SMALL.items() if k not in ("steps", "warm_start", "vocab_size")}
+    flags = [
+        f"--{'' if v is not False else 'no-'}{k.replace('_', '-')}"
+        + ("" if isinstance(v, bool) else f"={v}")
+        for k, v in small.items()
+    ]
+    results, work = tmp_path / "ablation.json", tmp_path / "work"
+    arguments = ["--data", data, "--steps", 3, "--preset", "tiny", "--row", "none"]
+    arguments += ["--row", "masked+leaky", "--work", work, "--json", results]
+    arguments += ["--flags", " ".join(flags)]
+
+    def call():
+        return CliRunner().invoke(ablation.main, [str(argument) for argument in arguments])
+
+    result = call()
+    assert result.exit_code == 0, result.output
+    runs = records.load(results)
+    assert set(runs) == {"none", "masked+leaky"} and 0 <= runs["none"]["aer"][0] <= 100
+    assert len(runs["masked+leaky"]["aer_without_end"]) == 3
+    folder = work / "de-en-tiny"
+    settings = json.loads((folder / "none--steps=3" / "config.json").read_text())
+    assert not settings["model"]["masked"] and settings["train"]["alpha"] == 0
+    one, base = folder / "none--steps=3" / "cache", folder / "base" / "cache"
+    files = [path.relative_to(base) for path in base.rglob("*") if path.is_file()]
+    assert files and all((one / name).samefile(base / name) for name in files)
+    log = (folder / "none--steps=3" / "log.jsonl").read_bytes()
+    assert call().exit_code == 0
+    assert (folder / "none--steps=3" / "log.jsonl").read_bytes() == log
+    arguments[arguments.index(3)] = 4
+    other = call()
+    assert other.exit_code == 1 and "which cannot be compared" in other.output

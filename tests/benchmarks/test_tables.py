@@ -1,0 +1,106 @@
+"""Tables and plots are what the results on disk say, in the repository as well."""
+
+import re
+from xml.etree import ElementTree
+
+import charts
+import pytest
+import records
+import tables
+from charts import Axes, Point
+
+from mx.engine.errors import MxError
+
+
+def run(system: str, aer: float, **more) -> dict:
+    base = {
+        "system": system, "set": "en-fr", "aer": aer, "precision": 90.0, "recall": 80.0,
+        "interval": {"aer": [aer - 1, aer + 1]}, "symmetrization": "soft", "gold_pairs": 447,
+        "text": {"pairs": 262_000}, "pairs_per_second": 1234.5, "date": "2026-11-16",
+        "hardware": "a CPU, 2 cores", "signature": "mx-align|v:1",
+    }  # fmt: skip
+    return {**base, **more}
+
+
+@pytest.fixture
+def results(tmp_path):
+    peer = run("eflomal", 7.64, symmetrization="intersect", signature="eflomal|v:2",
+               both={"wall": 60.0, "cpu": 111.0, "peak_mb": 310.0})  # fmt: skip
+    ours = run(
+        "tiny", 6.5, train={"wall": 3000.0}, align={"wall": 70.0, "cpu": 130.0, "peak_mb": 9}
+    )
+    for one in (peer, ours, run("seed", 40.0, set="ja-en", both={"wall": 9.0})):
+        records.add(tmp_path / "accuracy.json", f"{one['set']}/{one['system']}", one)
+    return tmp_path
+
+
+def test_what_is_committed_is_what_the_results_say():
+    """If this fails: make tables."""
+    assert not [path.name for path in tables.changed()]
+
+
+def test_a_table_between_its_marks(results):
+    page = "before\n<!-- table: accuracy -->\nold\n<!-- end -->\nafter <!-- end --> x\n"
+    made = tables.filled(page, results)
+    rows = [line for line in made.split("\n") if line.startswith("| en-fr")]
+    assert [row.split("|")[2].strip() for row in rows] == ["tiny", "eflomal, intersect"]
+    assert "**7.64** (6.64 to 8.64)" in rows[1] and "with training: 60 s (111 s CPU)" in rows[1]
+    assert "50 min" in rows[0] and "0.31 GB" in rows[1]
+    assert made.startswith("before\n") and made.endswith("after <!-- end --> x\n")
+    assert "old" not in made and tables.filled(made, results) == made
+    assert "2026-11-16" in made and "a CPU, 2 cores" in made
+
+
+def test_a_table_without_results(tmp_path):
+    page = "<!-- table: accuracy -->\n<!-- end -->"
+    assert tables.NOTHING in tables.filled(page, tmp_path)
+    with pytest.raises(MxError, match="no table 'nonsense'"):
+        tables.filled("<!-- table: nonsense -->\n<!-- end -->", tmp_path)
+    with pytest.raises(MxError, match="lacks its"):
+        tables.filled("<!-- table: accuracy -->\n", tmp_path)
+
+
+def test_the_ablation_table(tmp_path):
+    for row in ("none", "masked"):
+        found = {"row": row, "aer": [30.0, 28.0, 32.0], "aer_without_end": [20.0, 19.0, 21.0]}
+        found |= {"signature": "s", "hardware": "h", "date": "d"}
+        records.add(tmp_path / "ablation.json", row, found)
+    made = tables.table("ablation", tmp_path)
+    assert "| ✓ |  |  | 27.2 | 30.0 (28.0 to 32.0) |" in made
+    assert "|  | ✓ |  | 28.3 | – |" in made
+    assert "none 28.4 → masked 27.2 | 30.0 → 30.0 | within the noise" in made
+
+
+def test_plots_are_files_for_both_kinds_of_pages(results):
+    found = tables.plots(results)
+    assert set(found) == {
+        "aer-time-en-fr.svg", "aer-speed-en-fr.svg", "aer-time-ja-en.svg", "aer-speed-ja-en.svg",
+    }  # fmt: skip
+    for text in found.values():
+        root = ElementTree.fromstring(text)
+        assert root.tag.endswith("svg") and root.attrib["aria-label"]
+        assert "prefers-color-scheme: dark" in text
+    assert ">tiny<" in found["aer-speed-en-fr.svg"] and "others" in found["aer-speed-en-fr.svg"]
+
+
+def test_charts_stay_inside_their_frame():
+    points = [
+        Point(f"system {k} <x>", "ours", 10.0**k, 50 - k, 49 - k, 51 - k) for k in range(-1, 5)
+    ]
+    text = charts.chart(Axes("t", "x", "y", "high"), points)
+    ElementTree.fromstring(text)
+    for x, y in re.findall(r'c[xy]="([\d.-]+)" c[xy]="([\d.-]+)"', text):
+        assert 0 <= float(x) <= charts.WIDTH and 0 <= float(y) <= charts.HEIGHT
+    assert "&lt;x&gt;" in text
+
+
+def test_the_front_has_what_nothing_beats():
+    a, b, c = (Point(n, "", x, y, y, y) for n, x, y in (("a", 1, 5), ("b", 2, 6), ("c", 3, 4)))
+    assert charts.front([a, b, c], "low") == [a, c]
+    assert charts.front([a, b, c], "high") == [c]
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 800), (0.02, 0.03), (1, 1), (7, 5e6)])
+def test_powers_enclose(low, high):
+    marks = charts.powers(low, high)
+    assert marks[0] <= low * 1.001 and marks[-1] >= high * 0.999 and len(marks) >= 2

@@ -670,7 +670,8 @@
     $("how").textContent = data.how;
     $("count").textContent = `${number(pairs.length)} pairs`;
     for (const layer of LAYERS) {
-      layer.button = make("button", { type: "button", id: `layer-${layer.id}` }, make("span", { class: `swatch ${layer.id}` }), layer.name, " ", make("kbd", {}, layer.key));
+      layer.button = make("button", { type: "button", id: `layer-${layer.id}`, "aria-keyshortcuts": layer.key });
+      layer.button.append(make("span", { class: `swatch ${layer.id}` }), layer.name, " ", make("kbd", { "aria-hidden": "true" }, layer.key));
       press(layer.button, layer.on);
       layer.button.addEventListener("click", () => toggleLayer(layer));
     }

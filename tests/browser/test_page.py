@@ -255,6 +255,25 @@ def test_keys_walk_over_pairs_and_words(browser, tmp_path):
     assert browser.run("return document.getElementById('find').value") == "j"
 
 
+def test_names_and_states_for_a_screen_reader(browser, tmp_path):
+    """As the browser itself tells them, not as the markup hopes."""
+    show(browser, tmp_path, pair(1))
+    browser.press("h")
+    tree = browser.command("Accessibility.getFullAXTree")["nodes"]
+    seen = {
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip())
+        for node in tree
+        if not node.get("ignored")
+    }
+    wanted = {
+        ("button", "symmetrised"), ("button", "Heat map"), ("slider", "Threshold"),
+        ("searchbox", "Find"), ("combobox", "Sort"), ("article", "Pair 1"), ("group", "source"),
+        ("heading", "Pair 1"), ("main", "Sentence pairs"), ("spinbutton", "lowest score"),
+    }  # fmt: skip
+    assert wanted <= seen, wanted - seen
+    assert not [role for role, name in seen if role in ("button", "slider", "img") and not name]
+
+
 def test_the_links_can_be_read_as_text(browser, tmp_path):
     view = pair(6)
     show(browser, tmp_path, view)

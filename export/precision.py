@@ -149,10 +149,7 @@ class _Quantizer:
         offset = self.store(f"{x}.zero", zero)
         if x not in self.quantized:
             self.quantized.add(x)
-            before = self.producer[x]
-            # What a Relu removes is below the smallest 8-bit value and removed again.
-            read = before.input[0] if before.op_type == "Relu" and zero == 0 else x
-            nodes.append(helper.make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"]))
+            nodes += self.input(x, scale, offset, zero)
         product = helper.make_node(
             "MatMulIntegerToFloat",
             [f"{x}.int8", *self.weight(weight, scale, offset), "", bias],
@@ -161,6 +158,39 @@ class _Quantizer:
             domain=_MICROSOFT,
         )
         return [*nodes, product]
+
+    def input(self, x: str, scale: str, offset: str, zero: np.uint8) -> list[onnx.NodeProto]:
+        """The nodes that make x in 8 bits."""
+        before = self.producer[x]
+        if before.op_type == "Reshape" and before.input[0] in self.producer:
+            joined = self.producer[before.input[0]]
+            if joined.op_type == "Concat":
+                return self.neighbours(joined, before, scale, offset)
+        # What a Relu removes is below the smallest 8-bit value and removed again.
+        read = before.input[0] if before.op_type == "Relu" and zero == 0 else x
+        return [helper.make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"])]
+
+    def neighbours(
+        self, joined: onnx.NodeProto, reshaped: onnx.NodeProto, scale: str, offset: str
+    ) -> list[onnx.NodeProto]:
+        """A student's window, put together after each piece was made 8 bits, not three times."""
+        slices = [self.producer[name] for name in joined.input]
+        padded = self.producer[slices[0].input[0]]
+        (read, widths), (pad,), make = padded.input, padded.output, helper.make_node
+        (out,) = reshaped.output
+        return [
+            make("QuantizeLinear", [read, scale, offset], [f"{read}.int8"]),
+            make("Pad", [f"{read}.int8", widths, offset], [f"{pad}.int8"]),
+            *(
+                make("Slice", [f"{pad}.int8", *one.input[1:]], [f"{one.output[0]}.int8"])
+                for one in slices
+            ),
+            make(
+                "Concat", [f"{one.output[0]}.int8" for one in slices], [f"{joined.output[0]}.int8"],
+                axis=2,
+            ),
+            make("Reshape", [f"{joined.output[0]}.int8", reshaped.input[1]], [f"{out}.int8"]),
+        ]  # fmt: skip
 
     def embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Rows of 8 bits, each times its own scale."""

@@ -174,8 +174,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_tokens": 4000,
         "batch_tokens_start": 1000,
         "micro_tokens": 8000,
-        "steps": 4000,
+        "steps": 3000,
         **_SMALL,
+        "joins": 0.25,
+        "threshold": 0.5,
     },
 }
 

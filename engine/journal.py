@@ -8,6 +8,7 @@ gets a name in the end, a run may keep notes for itself, which go with the folde
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -44,6 +45,7 @@ class Journal:
         self.targets = targets
         self._notes = notes
         self.folder = folder_of(targets[0])
+        self.share: Mapping[str, Any] | None = None
         self.records = records
         self.complete = complete
         self._parts: list[BinaryIO] = []
@@ -63,10 +65,12 @@ class Journal:
         with ExitStack() as stack:
             with _writing(folder):
                 _make_folder(folder, targets[0])
-                stack.enter_context(_locked(folder, targets[0]))
+                stack.enter_context(locked(folder, targets[0]))
                 if restart:
                     (folder / "journal").unlink(missing_ok=True)
                 journal = cls(targets, *_read(folder, header, targets[0]), notes)
+                if settings.get("shard", "1/1") != "1/1":
+                    journal.share = settings
                 stack.callback(journal._close)
                 journal._start(header)
             yield journal
@@ -141,7 +145,8 @@ class Journal:
 
     def finish(self) -> None:
         """Put everything under its final name, compressed if the name says so, and remove the
-        folder. Killed in between, the same command does the rest."""
+        folder. Killed in between, the same command does the rest. Beside each output of a shard
+        a record says what it is, for `merge`; it comes last, so what has one is complete."""
         with _writing(self.targets[0]):
             if not self.complete:
                 self._note({"complete": True})
@@ -151,6 +156,10 @@ class Journal:
                 if not part.exists():
                     continue  # moved before a kill
                 _publish(part, target)
+            if self.share is not None:
+                pairs = sum(record.pairs for record in self.records)
+                for target in self.targets:
+                    write_record(target, self.share, pairs)
             shutil.rmtree(self.folder)
             sync_folder(self.folder.parent)
 
@@ -164,6 +173,23 @@ class Journal:
 def folder_of(target: Path) -> Path:
     """Where the unfinished output of a target is kept."""
     return target.with_name(target.name + ".partial")
+
+
+def record_of(target: Path) -> Path:
+    """Where a finished shard says what it is."""
+    return target.with_name(target.name + ".shard.json")
+
+
+def write_record(target: Path, settings: Mapping[str, Any], pairs: int) -> None:
+    """Say which share of which work a file holds, and its digest as it lies on the disk."""
+    digest = hashlib.sha256()
+    with open(target, "rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+        size = file.tell()
+    record = {"mx-align": _VERSION, **settings, "pairs": pairs, "bytes": size}
+    with atomic_write(record_of(target)) as file:
+        file.write(_line({**record, "sha256": digest.hexdigest()}))
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
@@ -254,7 +280,7 @@ def _compare(old: Mapping[str, Any], new: Mapping[str, Any], target: Path) -> No
 
 
 @contextmanager
-def _locked(folder: Path, target: Path) -> Iterator[None]:
+def locked(folder: Path, target: Path) -> Iterator[None]:
     """Only one process writes into the folder; a killed one leaves no lock."""
     try:
         import fcntl

@@ -7,9 +7,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from mx.engine.errors import InputError
-from mx.engine.files import read_lines, read_pairs
+from mx.engine.files import count_lines, read_lines, read_pairs
 from mx.engine.pipeline import Pairs, Words
 from mx.engine.text import split
 
@@ -19,6 +20,32 @@ SEPARATORS = ("auto", "bars", "tab")
 MAX_CHARS = 1 << 24
 
 Split = Callable[[str], Words]
+
+
+class Lines(Protocol):
+    """A share of a corpus: which lines, counted from 0, and their two sides."""
+
+    def share(self, multiple: int = 1) -> tuple[int, int | None]: ...
+
+    def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]: ...
+
+
+def tabbed(path: str) -> bool:
+    """Whether TAB separates the sides of a file of pairs: its first line with words decides."""
+    for line in read_lines(path, errors="replace"):
+        if line.strip(" \t\r"):
+            return "\t" in line
+    return False
+
+
+def columns(line: str, tab: bool) -> tuple[str, str]:
+    """The two sides of a line of pairs; columns after the second are left out."""
+    if tab:
+        src, _, rest = line.partition("\t")
+        return src, rest.partition("\t")[0]
+    # With the blanks around it, a side may be empty; only the first ||| separates.
+    src, _, tgt = f" {line} ".partition(" ||| ")
+    return src, tgt
 
 
 @dataclass(frozen=True)
@@ -31,27 +58,26 @@ class Source:
     errors: str = "strict"
     shard: tuple[int, int] = (1, 1)
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """The two sides of each line, of the whole corpus."""
+    def lines(self, first: int = 0) -> Iterator[tuple[str, str]]:
+        """The two sides of each line, but the first few."""
         if self.tgt is not None:
-            return read_pairs(self.src, self.tgt, errors=self.errors)
-        return self._columns()
+            return read_pairs(self.src, self.tgt, errors=self.errors, first=first)
+        return self._columns(first)
 
-    def _columns(self) -> Iterator[tuple[str, str]]:
+    def _columns(self, first: int) -> Iterator[tuple[str, str]]:
         """A line without separator has an empty target: it gets no links, the others keep
         their places."""
-        tab = self.separator == "tab"
-        chosen = self.separator != "auto"
-        for line in read_lines(self.src, errors=self.errors):
+        chosen, tab = self.separator != "auto", self.separator == "tab"
+        if not chosen and first:
+            chosen, tab = True, tabbed(self.src)
+        for line in read_lines(self.src, errors=self.errors, first=first):
             if not chosen and line.strip(" \t\r"):
                 tab, chosen = "\t" in line, True
-            if tab:
-                src, _, rest = line.partition("\t")
-                yield src, rest.partition("\t")[0]
-            else:
-                # With the blanks around it, a side may be empty; only the first ||| separates.
-                src, _, tgt = f" {line} ".partition(" ||| ")
-                yield src, tgt
+            yield columns(line, tab)
+
+    def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
+        """The lines from `first` to before `end`, counted from 0."""
+        return islice(self.lines(first), None if end is None else end - first)
 
     def share(self, multiple: int = 1) -> tuple[int, int | None]:
         """First line, and line after the last (None: the end), of this shard. Shards are runs of
@@ -63,7 +89,7 @@ class Source:
             raise InputError(
                 "--shard needs files: the lines of standard input cannot be counted beforehand"
             )
-        count = sum(1 for _ in read_lines(self.src, errors="replace"))
+        count = count_lines(self.src)
         parts = -(-count // multiple)
         start = parts * (number - 1) // of * multiple
         return start, None if number == of else parts * number // of * multiple
@@ -82,14 +108,14 @@ class Reader:
     """Gives the chunks of a source; can go over those that were done before."""
 
     def __init__(
-        self, source: Source, size: int, *, multiple: int = 1,
+        self, source: Lines, size: int, *, multiple: int = 1,
         splits: tuple[Split, Split] = (split, split),
     ) -> None:  # fmt: skip
         self._splits = splits
         self._size = size
         self.first, end = source.share(multiple)
         self._next = self.first
-        self._lines = islice(source.lines(), self.first, end)
+        self._lines = source.within(self.first, end)
 
     def skip(self, pairs: int, digest: str) -> None:
         """Pass over a chunk that must have this digest."""

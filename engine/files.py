@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -31,14 +31,43 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS}
 # ---- reading ----
 
 
-def read_lines(path: str | Path, *, errors: str = "strict") -> Iterator[str]:
+def read_lines(path: str | Path, *, errors: str = "strict", first: int = 0) -> Iterator[str]:
     """The lines of a file without their "\\n", which alone ends a line; a final one may lack it.
+    With `first`, so many lines are left out: of a plain file they are counted but not decoded.
 
     `errors` is what `bytes.decode` takes: with "strict", bytes that are not UTF-8 raise
     InputError after all lines before them were given.
     """
-    n_lines = n_bytes = 0
-    for block in _whole_lines(_chunks(path)):
+    if not first:
+        return _decoded(path, _chunks(path), errors)
+    if not _plain(path):
+        return islice(_decoded(path, _chunks(path), errors), first, None)
+    starts, lines = line_starts(path, first)
+    if lines <= first:
+        return iter(())
+    return read_span(path, starts[1], starts[-1], first + 1, errors=errors)
+
+
+def _plain(path: str | Path) -> bool:
+    return Path(path).is_file() and not str(path).endswith((".gz", ".zst"))
+
+
+def count_lines(path: str | Path) -> int:
+    """How many lines `read_lines` gives."""
+    return line_starts(path, 1 << 62)[1]
+
+
+def read_span(
+    path: str | Path, start: int, end: int, line: int, *, errors: str = "strict"
+) -> Iterator[str]:
+    """The lines of a plain file between two bytes, the first of which begins line `line`."""
+    return _decoded(path, _span(path, start, end), errors, line - 1, start)
+
+
+def _decoded(
+    path: str | Path, chunks: Iterator[bytes], errors: str, n_lines: int = 0, n_bytes: int = 0
+) -> Iterator[str]:
+    for block in _whole_lines(chunks):
         text = block[len(_BOM) :] if n_bytes == 0 and block.startswith(_BOM) else block
         try:
             lines = text.decode("utf-8", errors).split("\n")
@@ -56,17 +85,17 @@ def read_lines(path: str | Path, *, errors: str = "strict") -> Iterator[str]:
 
 
 def read_pairs(
-    src: str | Path, tgt: str | Path, *, errors: str = "strict"
+    src: str | Path, tgt: str | Path, *, errors: str = "strict", first: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """Lines of two parallel files together; raises InputError, after the last complete pair,
-    when one file has more lines than the other."""
+    """Lines of two parallel files together, but the first few; raises InputError, after the last
+    complete pair, when one file has more lines than the other."""
     if str(src) == str(tgt) == "-":
         raise InputError(
             "both files are '-' but standard input holds only one; give a path for the other"
         )
-    src_lines = read_lines(src, errors=errors)
-    tgt_lines = read_lines(tgt, errors=errors)
-    for n, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines)):
+    src_lines = read_lines(src, errors=errors, first=first)
+    tgt_lines = read_lines(tgt, errors=errors, first=first)
+    for n, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines), first):
         if src_line is None:
             raise _uneven(src, tgt, n, tgt_lines)
         if tgt_line is None:
@@ -80,6 +109,8 @@ def _uneven(short: str | Path, long: str | Path, n: int, rest: Iterator[str]) ->
     if Path(long).is_file():
         with suppress(InputError):  # a bad byte further on: the count stays "or more"
             count = f"{n + 1 + sum(1 for _ in rest):,} lines"
+    if Path(short).is_file():
+        n = count_lines(short)  # fewer than n if it ended among lines that were left out
     return InputError(
         f"{_name(short)} ends after {n:,} lines but {_name(long)} goes on ({count}); "
         "the files must have equal line counts"
@@ -150,6 +181,49 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
         raise _damaged(name, f"is not valid zstd ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {_name(path)}: {error.strerror or error}") from None
+
+
+def _span(path: str | Path, start: int, end: int) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            while start < end:
+                chunk = file.read(min(_BLOCK, end - start))
+                if not chunk:
+                    raise InputError(f"{path} has become shorter since it was counted")
+                start += len(chunk)
+                yield chunk
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def line_starts(path: str | Path, every: int) -> tuple[list[int], int]:
+    """Where each `every`-th line of a plain file begins, and the file ends, in bytes; and the
+    number of lines. A byte order mark is passed over."""
+    starts: list[int] = []
+    lines = place = 0
+    last = b"\n"
+    for chunk in _chunks(path):
+        if place == 0:
+            place = len(_BOM) if chunk.startswith(_BOM) else 0
+            chunk, starts = chunk[place:], [place]
+        count = chunk.count(b"\n")
+        while lines // every < (lines + count) // every:  # the next cut lies in this chunk
+            cut = 0
+            for _ in range(every - lines % every):
+                cut = chunk.index(b"\n", cut) + 1
+            lines += every - lines % every
+            count = chunk.count(b"\n", cut)
+            place += cut
+            starts.append(place)
+            chunk = chunk[cut:]
+        lines += count
+        place += len(chunk)
+        last = chunk[-1:] or last
+    lines += last != b"\n"
+    if not starts or starts[-1] != place:
+        starts.append(place)
+    return starts, lines
 
 
 def _until_empty(read: Callable[[], bytes]) -> Iterator[bytes]:

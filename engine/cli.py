@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -29,16 +30,22 @@ if TYPE_CHECKING:
     from mx.engine.view.digest import Collector
 
 _SECTIONS = {
-    "Input": ("separator", "errors", "tokenize", "shard"),
+    "Input": ("separator", "columns", "errors", "tokenize", "shard"),
     "Model": ("model", "langs", "backend", "dtype"),
     "A model of your text": ("train_on_input", "budget", "keep_model", "train_flags"),
     "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
                "report", "html", "html_sample", "signature"),
     "Speed": ("threads", "batch_tokens", "chunk_pairs", "gpu_memory", "devices"),
+    "Cluster": ("ray", "actors"),
 }  # fmt: skip
+# What changes the bytes of shards, besides model and text.
+_CLUSTER_SETTINGS = ("format", "backend", "dtype", "mode", "threshold", "wish", "tokenize",
+                     "one_based", "reverse")  # fmt: skip
 _HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
-_FORMATS = ("pharaoh", "talp", "jsonl", "a3")
+_FORMATS = ("pharaoh", "talp", "jsonl", "a3", "parquet")
+# What follows --ray is an address if it looks like one, else it is the first file.
+_ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+|\[[\da-fA-F:]+\]:\d+")
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,36 @@ class Options:
     html_sample: int
     signature: bool
     quiet: bool
+    ray: str | None
+    actors: int | None
+    columns: tuple[str, str]
+
+
+class _Command(SectionedCommand):
+    """Lets --ray stand with an address or without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for n, arg in enumerate(args):
+            if arg == "--":
+                break
+            if arg == "--ray":
+                given = n + 1 < len(args) and _ADDRESS.fullmatch(args[n + 1])
+                args = [*args[:n], f"--ray={args[n + 1] if given else ''}",
+                        *args[n + 1 + bool(given):]]  # fmt: skip
+                break
+        return super().parse_args(ctx, args)
+
+
+class _Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "names"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        src, _, tgt = str(value).partition(",")
+        if src and tgt and src != tgt and "," not in tgt:
+            return src, tgt
+        self.fail(f"{value!r} is not two names like src,tgt", param, ctx)
 
 
 class _Shard(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -116,7 +153,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self.fail(f"{value!r} is not a list of numbers like 0,2", param, ctx)
 
 
-@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"max_content_width": 96})
+@click.command(cls=_Command, sections=_SECTIONS, context_settings={"max_content_width": 96})
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
 @click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: the installed one].")
@@ -203,6 +240,13 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     default="strict",
     help="Bytes that are not UTF-8: stop, or read as U+FFFD [default: strict].",
 )
+@click.option(
+    "--columns",
+    type=_Names(),
+    default="src,tgt",
+    metavar="SRC,TGT",
+    help="Names of the two sides in Parquet or JSONL (--ray) [default: src,tgt].",
+)
 @click.option("--tokenize", is_flag=True, help="Cut raw text into words first.")
 @click.option(
     "--write-tokenized",
@@ -229,7 +273,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--format",
     type=click.Choice(_FORMATS),
     default="pharaoh",
-    help="Of the output [default: pharaoh, i-j].",
+    help="Of the output; parquet with --ray [default: pharaoh, i-j].",
 )
 @click.option("--scores", metavar="FILE", help="One score per link, line by line (needs -o).")
 @click.option("--one-based", is_flag=True, help="Count words from 1.")
@@ -248,6 +292,17 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="N",
     default=1000,
     help="Pairs in the page, drawn at random, besides the 20 worst [default: 1000].",
+)
+@click.option(
+    "--ray",
+    metavar="[ADDRESS]",
+    help="Align on a Ray cluster, or without an address on a local one; OUT is a folder of shards.",
+)
+@click.option(
+    "--actors",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Aligners of --ray, each with a GPU or --threads cores [default: all of the cluster].",
 )
 @click.option("--signature", is_flag=True, help="End with one line on how the links were made.")
 @click.option("--quiet", is_flag=True, help="No notes and no summary on stderr.")
@@ -297,7 +352,8 @@ def main(
         flags["model"], flags["langs"] = _model(src, tgt, flags)
         if src is None and sys.stdin.isatty():
             raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
-        _align(Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags))
+        options = Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags)
+        (_align if options.ray is None else _cluster)(options)
     except MxError as error:
         if debug:
             traceback.print_exc()
@@ -360,6 +416,10 @@ def _leave(code: int) -> NoReturn:
 
 
 def _align(options: Options) -> None:
+    for flag, given in (("--format parquet", options.format == "parquet"),
+                        ("--actors", options.actors is not None)):  # fmt: skip
+        if given:
+            raise MxError(f"{flag} is for --ray only")
     targets = _targets(options)
     aligner = _load(options)
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
@@ -396,7 +456,7 @@ def _align(options: Options) -> None:
             _page(options, aligner, collector)
         if journal is not None:
             journal.finish()
-    _summary(options, aligner, total, resumed, time.monotonic() - start)
+    _summary(options, [aligner.signature()], total, resumed, time.monotonic() - start)
 
 
 def _targets(options: Options) -> list[Path]:
@@ -435,18 +495,21 @@ def _writable(options: Options, names: list[str]) -> None:
 def _load(options: Options) -> Aligner:
     from mx.engine.aligner import Aligner
 
-    return Aligner.load(
-        options.model,
-        langs=options.langs,
-        backend=options.backend,
-        dtype=options.dtype,
-        threads=options.threads,
-        symmetrize=options.mode,
-        threshold=options.threshold,
-        wish=options.wish,  # type: ignore[arg-type]
-        gpu_memory=options.gpu_memory,
-        devices=options.devices,
-    )
+    return Aligner.load(**_loading(options), threads=options.threads)
+
+
+def _loading(options: Options) -> dict[str, Any]:
+    return {
+        "model": options.model,
+        "langs": options.langs,
+        "backend": options.backend,
+        "dtype": options.dtype,
+        "symmetrize": options.mode,
+        "threshold": options.threshold,
+        "wish": options.wish,
+        "gpu_memory": options.gpu_memory,
+        "devices": options.devices,
+    }
 
 
 def _chunk_pairs(options: Options, aligner: Aligner) -> int:
@@ -558,6 +621,76 @@ def _text(items: list[str]) -> bytes:
     return ("\n".join(items) + "\n").encode("utf-8") if items else b""
 
 
+# ---- many machines ----
+
+
+def _cluster(options: Options) -> None:
+    """Align with --ray: blocks of the corpus on many machines, one file for each."""
+    _fit_for_cluster(options)
+    from mx.engine import blocks as cutting
+    from mx.engine import ray
+    from mx.engine.aligner import CHUNK, installed
+    from mx.engine.bundle import Bundle
+    from mx.engine.pipeline import Counts
+    from mx.engine.shards import Shards
+
+    start = time.monotonic()
+    bundle = Bundle.load(options.model or installed(options.langs))
+    load = {**_loading(options), "model": os.path.abspath(bundle.path), "langs": None}
+    work = ray.Work(load, options.format, options.one_based, options.reverse, options.tokenize,
+                    options.chunk_pairs, options.batch_tokens)  # fmt: skip
+    blocks = cutting.cut(
+        options.src, options.tgt, options.chunk_pairs or CHUNK, separator=options.separator,
+        errors=options.errors, names=options.columns,
+    )  # fmt: skip
+    settings = {
+        "model": bundle.digest, "input": cutting.fingerprint(blocks),
+        **{name: getattr(options, name) for name in _CLUSTER_SETTINGS},
+    }  # fmt: skip
+    folder, suffix = Path(str(options.output)), ray.SUFFIXES[options.format]
+    with Shards.open(folder, suffix, settings, restart=options.restart) as shards:
+        left = [block for block in blocks if block.number not in shards.records]
+        counts = [record["counts"] for record in shards.records.values()]
+        hows = {record["how"] for record in shards.records.values()}
+        total = sum((Counts(*row) for row in counts), Counts())
+        resumed = total.pairs
+        with ray.connected(options.ray) if left else nullcontext():
+            pool = ray.Pool(options.actors, options.threads or 1)
+            for number, data, note in ray.align_blocks(left, work, pool) if left else ():
+                hows = _same_way(hows | {note["how"]})
+                place = {"first_line": blocks[number].first + 1, "pairs": blocks[number].pairs}
+                shards.add(number, data, {**place, **note})
+                total += Counts(*note["counts"])
+                _progress(options, total, resumed, start)
+        if not shards.complete:
+            shards.finish(len(blocks), {"pairs": total.pairs, "counts": vars(total)})
+    _summary(options, sorted(hows), total, resumed, time.monotonic() - start)
+
+
+def _fit_for_cluster(options: Options) -> None:
+    """Flags that make no sense with --ray are errors, not ignored."""
+    if options.output in (None, "-"):
+        raise MxError("--ray needs -o FOLDER for the shards; `mx-merge FOLDER -o OUT` joins them")
+    for flag in ("scores", "write_tokenized", "report", "html"):
+        if getattr(options, flag) is not None:
+            name = flag.replace("_", "-")
+            raise MxError(f"--{name} is not for --ray; --format jsonl or parquet has scores")
+    if options.shard != (1, 1):
+        raise MxError("--shard is for arrays of single machines; --ray divides the work itself")
+    if options.devices is not None:
+        raise MxError("--devices is not for --ray, which gives each aligner a GPU of its own")
+
+
+def _same_way(hows: set[str]) -> set[str]:
+    """An error if machines of the cluster align in different ways."""
+    if len(hows) > 1:
+        raise MxError(
+            f"the machines do not align in the same way: {' and '.join(sorted(hows))}; "
+            "choose one with --backend and --dtype, and begin anew with --restart"
+        )
+    return hows
+
+
 # ---- what is said ----
 
 
@@ -575,7 +708,7 @@ def _rates(total: Counts, resumed: int, seconds: float) -> tuple[float, float]:
 
 
 def _summary(
-    options: Options, aligner: Aligner, total: Counts, resumed: int, seconds: float
+    options: Options, hows: Iterable[str], total: Counts, resumed: int, seconds: float
 ) -> None:
     rate, per_word = _rates(total, resumed, seconds)
     if not options.quiet:
@@ -587,8 +720,8 @@ def _summary(
             f"{total.empty:,} with an empty side, {total.windowed:,} in windows, "
             f"{total.skipped:,} too long; {per_word:.3f} links per word"
         )
-    if options.signature:
-        _say(aligner.signature())
+    for how in hows if options.signature else ():
+        _say(how)
 
 
 def _report(

@@ -1,6 +1,6 @@
 """Seed links by statistics alone: two HMM aligners that are taught to agree, in NumPy.
 Knows what is learned and how it is used; text as arrays is seed_text's matter, the recursion
-seed_hmm's, files and flags seed_cli's.
+seed_hmm's, word beginnings seed_prior's, files and flags seed_cli's.
 
 The model: Vogel's HMM (1996) with Och and Ney's empty word (2003), one in each direction, whose
 expected counts are the product of both posteriors (Liang, Taskar and Klein, 2006). Rare words
@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from mx.engine.errors import InputError, MxError
 from mx.engine.files import atomic_write
 from mx.trainer.seed_hmm import Direction, Moves, Pairing, smoothed
+from mx.trainer.seed_prior import Prior, beginnings, find, shares
 from mx.trainer.seed_text import (
     PADDING,
     Block,
@@ -34,14 +35,16 @@ from mx.trainer.seed_text import (
     Pair,
     Side,
     Vocabulary,
+    by_block,
     cell_keys,
     encode,
+    ids_of,
     make_blocks,
     make_groups,
     merged,
+    pair_keys,
     sample,
     thinned,
-    unique,
 )
 
 SeedLink = tuple[int, int, float]
@@ -50,10 +53,6 @@ Progress = Callable[[str], None]
 _FLUSH_CELLS = 24_000_000
 # What an impossible translation is worth: small, yet a forced path stays finite.
 _FLOOR = 1e-8
-# Where the scripts begin whose characters stand for syllables or words.
-_CJK = "\u2e80"
-# How much of its beginning's mass a word never met is thought to have.
-_NEW_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,70 +71,6 @@ class SeedConfig:
     prefix_length: int = 4
     prefix_weight: float = 6.0  # pseudo-counts per word from the table of word beginnings
     cognate_weight: float = 1.0  # pseudo-counts of a pair of words that begin alike
-
-
-# ---- what word beginnings tell ----
-
-
-def _beginnings(words: Sequence[str], length: int, known: dict[str, int]) -> Ints:
-    """The number of each word's first characters; new ones are added to `known`. Both languages
-    are numbered together, so that words which begin alike can be seen."""
-    ids = [known.setdefault(_beginning(word, length), len(known)) for word in words]
-    return np.array(ids, np.int64)
-
-
-def _beginning(word: str, length: int) -> str:
-    """The first characters, of which a Chinese or Japanese word needs only one."""
-    return word[: 1 if word[:1] >= _CJK else length]
-
-
-def _pair_keys(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
-    return (left.astype(np.int64) << 32) | right
-
-
-@dataclass
-class _Prior:
-    """Pseudo-counts for pairs of words, from their beginnings."""
-
-    config: SeedConfig
-    src_class: Ints  # (source words,)
-    tgt_class: Ints
-    src_share: npt.NDArray[np.float64]  # (source words,) of a word among those that begin alike
-    tgt_share: npt.NDArray[np.float64]
-    keys: Ints  # sorted pairs of beginnings
-    fwd: npt.NDArray[np.float64]  # (keys,) target beginning given source beginning
-    bwd: npt.NDArray[np.float64]
-
-    def counts(self, src: Ints, tgt: Ints, place: Ints | None = None) -> tuple[Any, Any]:
-        """Pseudo-counts of each pair of words, for fwd and for bwd."""
-        src_class, tgt_class = self.src_class[src], self.tgt_class[tgt]
-        known: Any = 1.0
-        if place is None:
-            place, found = _find(self.keys, _pair_keys(src_class, tgt_class))
-            known = found.astype(np.float64)
-        weight = self.config.prefix_weight * known
-        alike = self.config.cognate_weight * (src_class == tgt_class)
-        fwd = weight * self.fwd[place] * self.tgt_share[tgt] + alike
-        bwd = weight * self.bwd[place] * self.src_share[src] + alike
-        return fwd, bwd
-
-    def pruned(self) -> _Prior:
-        """Without the pairs of beginnings that are hardly ever linked."""
-        keep = np.maximum(self.fwd, self.bwd) > 1e-5
-        keep[0] = True  # never empty
-        return replace(self, keys=self.keys[keep], fwd=self.fwd[keep], bwd=self.bwd[keep])
-
-
-def _find(keys: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Place of each wanted key among the sorted keys, and whether it is there."""
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return place, keys[place] == wanted
-
-
-def _shares(counts: Ints, classes: Ints) -> npt.NDArray[np.float64]:
-    """Of each word among those that begin alike; a word never met gets a guess."""
-    alike = np.bincount(classes, counts)[classes]
-    return np.where(counts > 0, counts / np.maximum(alike, 1), _NEW_SHARE)
 
 
 # ---- learning ----
@@ -173,38 +108,38 @@ class _Learner:
 
     def _number_cells(self) -> tuple[Ints, Ints]:
         """Fill self.cells; the source and the target word of each parameter."""
-        keys, counts = np.array([PADDING]), np.zeros(1, np.int64)
-        for group in self.groups:
-            found = np.sort(np.concatenate([cell_keys(block, *self.sides) for block in group]))
-            once, first = unique(found)
-            keys, counts = merged(keys, counts, once, np.diff(first, append=len(found)))
-        counts[0] = np.iinfo(np.int64).max  # padding is parameter 0
-        order = np.argsort(-counts, kind="stable")
+        keys, order = self._pairs_by_frequency()
         rank = np.empty(len(keys), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         start = 0
         for group in self.groups:
-            found = np.concatenate([cell_keys(block, *self.sides) for block in group])
-            by_key = np.argsort(found)
-            once, first = unique(found[by_key])
-            numbers = rank[np.searchsorted(keys, once)]
-            cells = np.empty(len(found), np.int32)
-            cells[by_key] = np.repeat(numbers, np.diff(first, append=len(found)))
-            self.cells[start : start + len(found)] = cells
-            start += len(found)
-        keys = np.maximum(keys[order], 0)
-        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
+            found, place = np.unique(cell_keys(group, *self.sides), return_inverse=True)
+            numbers = rank[np.searchsorted(keys, found)]
+            self.cells[start : start + len(place)] = numbers[place]
+            start += len(place)
+        src, tgt = ids_of(keys[order])
+        return src.astype(np.int32), tgt.astype(np.int32)
+
+    def _pairs_by_frequency(self) -> tuple[Ints, Ints]:
+        """Sorted keys of all pairs of words that meet, and their order: padding, then by count."""
+        keys, counts = np.array([PADDING]), np.zeros(1, np.int64)
+        for group in self.groups:
+            found = np.unique(cell_keys(group, *self.sides), return_counts=True)
+            keys, counts = merged(keys, counts, *found)
+        counts[0] = np.iinfo(np.int64).max
+        return keys, np.argsort(-counts, kind="stable")
 
     def _group_by_beginning(self, words: tuple[Vocabulary, Vocabulary]) -> None:
         known: dict[str, int] = {}
         length = self.config.prefix_length
-        src, tgt = (_beginnings(vocabulary.words, length, known) for vocabulary in words)
-        keys = _pair_keys(src[self.src_of], tgt[self.tgt_of])
+        src, tgt = (beginnings(vocabulary.words, length, known) for vocabulary in words)
+        keys = pair_keys(src[self.src_of], tgt[self.tgt_of])
         keys, class_of = np.unique(keys, return_inverse=True)
         self.class_of = class_of.astype(np.int32)
-        src_share, tgt_share = (_shares(*x) for x in zip(self.occurrences, (src, tgt), strict=True))
+        weights = self.config.prefix_weight, self.config.cognate_weight
+        of_words = shares(self.occurrences[0], src), shares(self.occurrences[1], tgt)
         none = np.zeros(0)
-        self.prior = _Prior(self.config, src, tgt, src_share, tgt_share, keys, none, none)
+        self.prior = Prior(*weights, src, tgt, *of_words, keys, none, none)
 
     def _first_pairing(self) -> Pairing:
         max_jump = self.config.max_jump
@@ -228,16 +163,13 @@ class _Learner:
         """Expected counts of each parameter, both directions agreeing, and of the moves."""
         counts = np.zeros(len(self.fwd))
         moves = Moves.zero(self.config.max_jump), Moves.zero(self.config.max_jump)
-        recent, n_recent, start = np.zeros(len(counts), np.float32), 0, 0
-        for block in chain.from_iterable(self.groups):
-            cells = self.cells[start : start + block.cells]
-            start += block.cells
-            shape = block.T, len(block.rows), block.S
-            emissions = self.fwd[cells].reshape(shape), self.bwd[cells].reshape(shape)
+        recent, n_recent = np.zeros(len(counts), np.float32), 0
+        for block, cells in by_block(chain.from_iterable(self.groups), self.cells):
+            emissions = self.fwd[cells], self.bwd[cells]
             fwd, bwd = self.pairing.posteriors(
                 block, self.sides, emissions, moves if self.pairing.hmm else None
             )
-            np.add.at(recent, cells, (fwd * bwd).ravel())
+            np.add.at(recent, cells.ravel(), (fwd * bwd).ravel())
             n_recent += block.cells
             if n_recent > _FLUSH_CELLS:
                 counts += recent
@@ -248,11 +180,13 @@ class _Learner:
 
     def _update(self, counts: npt.NDArray[np.float64], moves: tuple[Moves, Moves]) -> None:
         self.counts = counts
-        self._update_prior()
-        fwd, bwd = self.prior.counts(self.src_of, self.tgt_of, self.class_of)
+        self.prior.update(np.bincount(self.class_of, counts, len(self.prior.keys)))
+        fwd, bwd = self.prior.counts_at(self.class_of, self.src_of, self.tgt_of)
+        fwd += counts
+        bwd += counts
         n_src, n_tgt = map(len, self.occurrences)
-        self.fwd, src_total = _normal(counts + fwd, self.src_of, n_src)
-        self.bwd, tgt_total = _normal(counts + bwd, self.tgt_of, n_tgt)
+        self.fwd, src_total = _normal(fwd, self.src_of, n_src)
+        self.bwd, tgt_total = _normal(bwd, self.tgt_of, n_tgt)
         # Words that were met only in pairs not sampled count once, as new words do.
         self.totals = np.where(src_total > 0, src_total, 1), np.where(tgt_total > 0, tgt_total, 1)
         self.pairing.fwd.null = self._null(self.occurrences[1], self.tgt_of)
@@ -263,13 +197,6 @@ class _Learner:
                 direction.jump = smoothed(seen.jump, share, (0, -1))
                 direction.start = smoothed(seen.start, share, (-1,))
                 direction.end = smoothed(seen.end, share, (-1,))
-
-    def _update_prior(self) -> None:
-        prior = self.prior
-        counts = np.bincount(self.class_of, self.counts, len(prior.keys))
-        src, tgt = prior.keys >> 32, prior.keys & 0xFFFFFFFF
-        prior.fwd = counts / np.maximum(np.bincount(src, counts), 1e-9)[src]
-        prior.bwd = counts / np.maximum(np.bincount(tgt, counts), 1e-9)[tgt]
 
     def _null(self, occurrences: Ints, word_of: Ints) -> Floats:
         """Probability of each word given the empty word: what the links leave over of it."""
@@ -312,6 +239,7 @@ def _normal(counts: npt.NDArray[Any], given: Ints, n: int) -> tuple[Floats, Any]
 
 _FORMAT = 1
 _ARRAYS = ("keys", "fwd", "bwd", "src_totals", "tgt_totals")
+_PRIOR_ARRAYS = ("src_class", "tgt_class", "src_share", "tgt_share", "keys", "fwd", "bwd")
 
 
 def _packed(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
@@ -339,7 +267,7 @@ class SeedModel:
     src_totals: npt.NDArray[np.float64]  # (source words,) counts that fwd was divided by
     tgt_totals: npt.NDArray[np.float64]
     n_learned: int  # pairs it learned from
-    _prior: _Prior = field(repr=False)
+    _prior: Prior = field(repr=False)
     _pairing: Pairing = field(repr=False)
 
     @classmethod
@@ -373,7 +301,7 @@ class SeedModel:
     ) -> SeedModel:
         """Keeps the parameters that say more than the prior, by key."""
         kept = np.flatnonzero(learner.counts > 1e-3)
-        keys = _pair_keys(learner.src_of[kept], learner.tgt_of[kept])
+        keys = pair_keys(learner.src_of[kept], learner.tgt_of[kept])
         order = np.argsort(keys)
         kept = kept[order]
         return cls(
@@ -408,7 +336,7 @@ class SeedModel:
             **dict(zip(("src_words", "src_ends"), _packed(self.src_words), strict=True)),
             **dict(zip(("tgt_words", "tgt_ends"), _packed(self.tgt_words), strict=True)),
             **{name: getattr(self, name) for name in _ARRAYS},
-            **{f"prior_{f.name}": getattr(prior, f.name) for f in fields(prior)[1:]},
+            **{f"prior_{name}": getattr(prior, name) for name in _PRIOR_ARRAYS},
             **{f"fwd_{f.name}": getattr(pairing.fwd, f.name) for f in fields(pairing.fwd)},
             **{f"bwd_{f.name}": getattr(pairing.bwd, f.name) for f in fields(pairing.bwd)},
         }
@@ -436,13 +364,13 @@ class SeedModel:
             Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(Direction)})
             for side in ("fwd", "bwd")
         )
-        prior = {f.name: arrays[f"prior_{f.name}"] for f in fields(_Prior)[1:]}
+        prior = {name: arrays[f"prior_{name}"] for name in _PRIOR_ARRAYS}
         return cls(
             config=config,
             src_words=_strings(arrays["src_words"], arrays["src_ends"]),
             tgt_words=_strings(arrays["tgt_words"], arrays["tgt_ends"]),
             n_learned=int(arrays["n_learned"][0]),
-            _prior=_Prior(config, **prior),
+            _prior=Prior(config.prefix_weight, config.cognate_weight, **prior),
             _pairing=Pairing(fwd, bwd, config.null_prob, config.hmm_rounds > 0),
             **{name: arrays[name] for name in _ARRAYS},
         )
@@ -451,7 +379,7 @@ class SeedModel:
     def _beginnings(self) -> dict[str, int]:
         known: dict[str, int] = {}
         for words in (self.src_words, self.tgt_words):
-            _beginnings(words, self.config.prefix_length, known)
+            beginnings(words, self.config.prefix_length, known)
         return known
 
     def _links(self, pairs: Sequence[Pair], threshold: float) -> Iterator[list[SeedLink]]:
@@ -488,16 +416,9 @@ class _LookUp:
 
     def __init__(self, model: SeedModel, new_src: list[str], new_tgt: list[str]) -> None:
         self.model = model
-        prior, length = model._prior, model.config.prefix_length
-        known = dict(model._beginnings)
-        new = _beginnings(new_src, length, known), _beginnings(new_tgt, length, known)
-        self.prior = replace(
-            prior,
-            src_class=np.concatenate([prior.src_class, new[0]]),
-            tgt_class=np.concatenate([prior.tgt_class, new[1]]),
-            src_share=np.pad(prior.src_share, (0, len(new_src)), constant_values=_NEW_SHARE),
-            tgt_share=np.pad(prior.tgt_share, (0, len(new_tgt)), constant_values=_NEW_SHARE),
-        )
+        known, length = dict(model._beginnings), model.config.prefix_length
+        new = beginnings(new_src, length, known), beginnings(new_tgt, length, known)
+        self.prior = model._prior.with_new(*new)
         self.src_totals = np.pad(model.src_totals, (0, len(new_src)), constant_values=1)
         self.tgt_totals = np.pad(model.tgt_totals, (0, len(new_tgt)), constant_values=1)
 
@@ -505,30 +426,24 @@ class _LookUp:
         self, group: Sequence[Block], sides: tuple[Side, Side]
     ) -> Iterator[tuple[Block, tuple[Floats, Floats]]]:
         """Each block with its translation probabilities by fwd and bwd, (T, B, S)."""
-        keys = np.concatenate([cell_keys(block, *sides) for block in group])
-        order = np.argsort(keys)
-        once, first = unique(keys[order])
-        place = np.empty(len(keys), np.int32)
-        place[order] = np.repeat(
-            np.arange(len(once), dtype=np.int32), np.diff(first, append=len(keys))
-        )
-        fwd, bwd = self._values(once)
-        start = 0
-        for block in group:
-            cells = place[start : start + block.cells]
-            start += block.cells
-            shape = block.T, len(block.rows), block.S
-            yield block, (fwd[cells].reshape(shape), bwd[cells].reshape(shape))
+        keys, place = np.unique(cell_keys(group, *sides), return_inverse=True)
+        fwd, bwd = self._values(keys)
+        for block, cells in by_block(group, place):
+            yield block, (fwd[cells], bwd[cells])
 
     def _values(self, keys: Ints) -> tuple[Floats, Floats]:
         """What each pair of words is worth: as learned, or what its prior alone gives."""
-        model = self.model
-        place, known = _find(model.keys, keys)
-        src, tgt = np.maximum(keys, 0) >> 32, np.maximum(keys, 0) & 0xFFFFFFFF
+        place, known = find(self.model.keys, keys)
+        src, tgt = ids_of(keys)
         fwd, bwd = self.prior.counts(src, tgt)
-        fwd = np.maximum(fwd / np.maximum(self.src_totals[src], 1e-3), _FLOOR)
-        bwd = np.maximum(bwd / np.maximum(self.tgt_totals[tgt], 1e-3), _FLOOR)
-        padding = keys < 0
-        fwd = np.where(padding, 0, np.where(known, model.fwd[place], np.minimum(fwd, 1)))
-        bwd = np.where(padding, 0, np.where(known, model.bwd[place], np.minimum(bwd, 1)))
-        return fwd.astype(np.float32), bwd.astype(np.float32)
+
+        def worth(learned: Floats, counts: npt.NDArray[Any], totals: npt.NDArray[Any]) -> Floats:
+            guess = np.clip(counts / np.maximum(totals, 1e-3), _FLOOR, 1)
+            found = np.where(known, learned[place], guess).astype(np.float32)
+            found[keys == PADDING] = 0
+            return found
+
+        return (
+            worth(self.model.fwd, fwd, self.src_totals[src]),
+            worth(self.model.bwd, bwd, self.tgt_totals[tgt]),
+        )

@@ -3,7 +3,7 @@ Knows words and lengths; what is computed on the blocks is the matter of seed_hm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -128,6 +128,11 @@ class Block:
     T: int
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of its arrays: steps of the fwd direction first, see seed_hmm."""
+        return self.T, len(self.rows), self.S
+
+    @property
     def cells(self) -> int:
         return len(self.rows) * self.S * self.T
 
@@ -158,18 +163,34 @@ def _rounded(lengths: Ints) -> Ints:
 # ---- pairs of words ----
 
 
-def cell_keys(block: Block, src: Side, tgt: Side) -> Ints:
-    """One number for each pair of words in the block, (T * B * S,); PADDING in padding."""
+def pair_keys(src: Ints, tgt: Ints) -> Ints:
+    """One number for each pair of ids, in the order of the pairs."""
+    return (src.astype(np.int64) << 32) | tgt
+
+
+def ids_of(keys: Ints) -> tuple[Ints, Ints]:
+    """The ids that pair_keys has put together; 0 and 0 for PADDING."""
+    keys = np.maximum(keys, 0)
+    return keys >> 32, keys & 0xFFFFFFFF
+
+
+def cell_keys(blocks: Sequence[Block], src: Side, tgt: Side) -> Ints:
+    """The key of each cell's pair of words, one block after the other; PADDING in padding."""
+    return np.concatenate([_block_keys(block, src, tgt).ravel() for block in blocks])
+
+
+def _block_keys(block: Block, src: Side, tgt: Side) -> Ints:
     left = src.padded(block.rows, block.S)[None]  # (1, B, S)
     right = tgt.padded(block.rows, block.T).T[:, :, None]  # (T, B, 1)
-    keys = np.where((left >= 0) & (right >= 0), (left << 32) | right, PADDING)
-    return keys.ravel()
+    return np.where((left >= 0) & (right >= 0), pair_keys(left, right), PADDING)
 
 
-def unique(keys: Ints) -> tuple[Ints, Ints]:
-    """Sorted keys, each once, and where each one starts in the sorted input."""
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    return keys[first], first
+def by_block(blocks: Iterable[Block], cells: Ints) -> Iterator[tuple[Block, Ints]]:
+    """Each block with its part (T, B, S) of an array over the cells of all."""
+    start = 0
+    for block in blocks:
+        yield block, cells[start : start + block.cells].reshape(block.shape)
+        start += block.cells
 
 
 def merged(keys: Ints, counts: Ints, more: Ints, more_counts: Ints) -> tuple[Ints, Ints]:

@@ -73,7 +73,7 @@ class TrainConfig:
         0.1, "student: how much it counts that words without a link have none"
     )
     joins: float = option(
-        0.0, "share of the steps in which up to ten pairs are joined into one, to learn long lines"
+        0.0, "share of the pairs that are joined, up to sixteen at a time, to learn long lines"
     )
     rounds: int = option(
         1, "student: from the second round on its own links are mixed with those of the teacher"

@@ -20,7 +20,7 @@ from mx.trainer.cache import Side, TokenCache
 from mx.trainer.loss import Totals
 
 BLOCK = 256  # neighbouring pairs that stay together when blocks are shuffled: sequential reads
-JOIN = 10  # pairs in a row at most
+JOIN = 16  # pairs in a row at most
 POOL = 128  # blocks whose pairs are shuffled and sorted by length together
 
 
@@ -134,8 +134,25 @@ def cut(
     return groups
 
 
+def cut_freely(longest: np.ndarray, budget: int, least: int = 1) -> list[np.ndarray]:
+    """Rows in the order they have, each group with about `budget` pieces without padding."""
+    groups, start, total = [], 0, 0
+    for end, length in enumerate(longest.tolist()):
+        if total + length > budget and end - start >= least:
+            groups.append(np.arange(start, end))
+            start, total = end, 0
+        total += length
+    groups.append(np.arange(start, len(longest)))
+    if len(groups) > 1 and len(groups[-1]) < least:
+        groups[-2:] = [np.concatenate(groups[-2:])]
+    return groups
+
+
 class Batches:
-    """An endless stream of steps over a cache, for device `rank` of `world`."""
+    """An endless stream of steps over a cache, for device `rank` of `world`.
+
+    A share `joins` of the pairs goes into steps of long lines, made of several pairs each.
+    """
 
     def __init__(
         self,
@@ -158,8 +175,9 @@ class Batches:
         self.links, self.want_links = links, want_links
         self.joins, self.longest = joins, longest
 
-    def indices(self, position: Position, step: int) -> Iterator[tuple[np.ndarray, Position]]:
-        """The pairs of each step from `position` on, all devices together, and what comes next."""
+    def indices(self, position: Position, step: int) -> Iterator[tuple[np.ndarray, bool, Position]]:
+        """The pairs of each step from `position` on, all devices together, whether they are to be
+        joined, and what comes next."""
         n = len(self.cache)
         while True:
             pool = order(n, self.seed, position.epoch, position.pool)
@@ -168,26 +186,44 @@ class Batches:
                 continue
             if not position.budget:
                 position = replace(position, budget=self.budget(step))
-            lengths = self.cache.src.lengths(pool), self.cache.tgt.lengths(pool)
-            # A last pool smaller than the world cannot be shared out: it is passed over.
-            groups = cut(*lengths, position.budget, self.world) if len(pool) >= self.world else []
-            rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
-            rng.shuffle(groups)
+            groups = self.groups(pool, position)
             following = Position(position.epoch, position.pool + 1)
             for batch in range(position.batch, len(groups)):
                 step += 1
                 more = batch + 1 < len(groups)
-                yield pool[groups[batch]], replace(position, batch=batch + 1) if more else following
+                after = replace(position, batch=batch + 1) if more else following
+                yield *groups[batch], after
             position = following
+
+    def groups(self, pool: np.ndarray, position: Position) -> list[tuple[np.ndarray, bool]]:
+        """The pool as groups of pairs for a step each, and whether they are to be joined.
+
+        A last pool smaller than the world cannot be shared out: it is passed over.
+        """
+        n_joined = round(self.joins * len(pool))  # the pool is in random order already
+        groups: list[tuple[np.ndarray, bool]] = []
+        for part, joined in ((pool[n_joined:], False), (pool[:n_joined], True)):
+            if len(part) < self.world:
+                continue
+            lengths = self.cache.src.lengths(part), self.cache.tgt.lengths(part)
+            if joined:  # of all lengths, so that lines drift off the diagonal as real ones do
+                found = cut_freely(np.maximum(*lengths), position.budget, self.world)
+            else:
+                found = cut(*lengths, position.budget, self.world)
+            groups += [(part[group], joined) for group in found]
+        rng = np.random.default_rng([self.seed, position.epoch, position.pool, 1])
+        rng.shuffle(groups)  # type: ignore[arg-type]
+        return groups
 
     def steps(self, position: Position, step: int) -> Iterator[Step]:
         """This device's share of each step; `step` optimizer steps are done already."""
-        for indices, after in self.indices(position, step):
+        for indices, joined, after in self.indices(position, step):
             src, tgt = self.cache.src.lengths(indices), self.cache.tgt.lengths(indices)
-            longest = int(max(src.max(), tgt.max()))
-            parts = -(-len(indices) * longest // (self.micro * self.world))
+            longest = np.maximum(src, tgt)
+            padded = int(longest.sum() if joined else len(indices) * longest.max())
+            parts = -(-padded // (self.micro * self.world))
             parts = max(1, min(parts, len(indices) // self.world)) * self.world
-            join = self.join(step, longest)
+            join = self.join(step, float(longest.mean())) if joined else 1
             mine = [
                 self.batch(indices[k::parts], step, join)
                 for k in range(self.rank, parts, self.world)
@@ -198,12 +234,10 @@ class Batches:
             yield Step(mine, Totals(int(src.sum()), int(tgt.sum()), cells), after)
             step += 1
 
-    def join(self, step: int, longest: int) -> int:
-        """How many pairs make a row in a step whose longest sentence has so many pieces."""
+    def join(self, step: int, mean: float) -> int:
+        """How many pairs of so many pieces on average make a row."""
         rng = np.random.default_rng([self.seed, step, 2])
-        if rng.random() >= self.joins:
-            return 1
-        return max(1, min(int(rng.integers(2, JOIN + 1)), self.longest // longest))
+        return max(1, min(int(rng.integers(2, JOIN + 1)), int(self.longest / mean)))
 
     def batch(self, indices: np.ndarray, step: int = 0, join: int = 1) -> Batch:
         (src, src_lengths), (tgt, tgt_lengths) = (

@@ -4,6 +4,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 
 from mx.engine.errors import MxError
 from mx.trainer import data
@@ -68,7 +69,7 @@ def stream(cache, budget=60, micro=1000, **options):
 def epoch(batches, number=0):
     """The indices and positions of one epoch's steps."""
     found = []
-    for indices, after in batches.indices(Position(number), 0):
+    for indices, _, after in batches.indices(Position(number), 0):
         found.append((indices, after))
         following = order(len(batches.cache), 1, after.epoch, after.pool)
         if following is None:
@@ -116,9 +117,9 @@ def test_a_growing_budget_is_a_function_of_the_position_too(cache):
 @pytest.mark.parametrize("budget", [20, 10_000])
 def test_a_pool_is_finished_as_it_was_cut_when_the_budget_changes(cache, budget):
     before = list(islice(stream(cache, budget=60).indices(Position(), 0), 40))
-    rest = stream(cache, budget=budget).indices(before[19][1], 20)
-    for (indices, after), (others, other_after) in zip(before[20:], rest, strict=False):
-        if after.pool > before[19][1].pool or after.epoch:
+    rest = stream(cache, budget=budget).indices(before[19][2], 20)
+    for (indices, _, after), (others, _, other_after) in zip(before[20:], rest, strict=False):
+        if after.pool > before[19][2].pool or after.epoch:
             return
         assert indices.tolist() == others.tolist() and after == other_after
     assert next(rest)
@@ -151,7 +152,7 @@ def test_devices_share_each_step_without_duplicates(cache, world, micro):
 def test_a_pool_too_small_to_share_is_passed_over(tmp_path):
     cache = make_cache(tmp_path / "c", n=161)  # 160 pairs in a pool, then one
     batches = stream(cache, world=2)
-    indices = [i for i, after in islice(batches.indices(Position(), 0), 200) if after.epoch == 0]
+    indices = [i for i, _, after in islice(batches.indices(Position(), 0), 200) if after.epoch == 0]
     assert min(map(len, indices)) >= 2
     with pytest.raises(MxError, match="shared by"):
         stream(make_cache(tmp_path / "d", n=1), world=2)
@@ -214,17 +215,29 @@ def test_joined_pairs_are_one_row_with_the_links_of_both(taught):
     assert (joined[1, :3, :5] == alone[0, :3, :5]).all()
 
 
-def test_joining_keeps_every_pair_and_the_limit(cache):
-    plain, joined = (stream(cache, joins=joins, longest=40) for joins in (0.0, 1.0))
-    rows = set()
-    for one, other in islice(zip(*(b.steps(Position(), 0) for b in (plain, joined)),
-                                 strict=True), 30):  # fmt: skip
-        (a,), (b,) = one.batches, other.batches
-        assert a.src_lengths.sum() == b.src_lengths.sum() == other.totals.src_pieces
-        assert other.totals.cells == int((b.src_lengths * b.tgt_lengths).sum())
-        assert max(b.src.shape[1], b.tgt.shape[1]) <= 40
-        rows.add(len(a.src) / len(b.src))
-    assert max(rows) > 2
+def test_joining_keeps_every_pair_once_and_lines_short_enough(cache):
+    batches = stream(cache, joins=0.5, longest=40)
+    groups = epoch(batches)
+    assert sorted(np.concatenate([indices for indices, _ in groups])) == list(range(len(cache)))
+    joined = [flag for _, flag, _ in islice(batches.indices(Position(), 0), len(groups))]
+    assert 0.3 < np.mean(joined) < 0.7
+    sizes = []
+    for flag, step in zip(joined, batches.steps(Position(), 0), strict=False):
+        (batch,) = step.batches
+        assert batch.src_lengths.sum() == step.totals.src_pieces
+        assert step.totals.cells == int((batch.src_lengths * batch.tgt_lengths).sum())
+        if flag:
+            sizes.append(float(batch.src_lengths.float().mean()))
+    mean = cache.src.lengths(np.arange(len(cache))).mean()
+    assert 1.5 * mean < np.mean(sizes) < 40
+
+
+def test_going_on_in_the_middle_of_joined_steps(cache):
+    batches = stream(cache, joins=0.5, longest=40)
+    whole = list(islice(batches.steps(Position(), 0), 40))
+    rest = list(islice(batches.steps(whole[16].after, 17), 23))
+    for one, other in zip(whole[17:], rest, strict=True):
+        assert torch.equal(one.batches[0].src, other.batches[0].src)
 
 
 def test_no_links_at_all(tmp_path, cache):

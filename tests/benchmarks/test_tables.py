@@ -40,14 +40,14 @@ def test_what_is_committed_is_what_the_results_say():
 
 
 def test_a_table_between_its_marks(results):
-    page = "before\n<!-- table: accuracy -->\nold\n<!-- end -->\nafter <!-- end --> x\n"
+    page = "before\n<!-- table: accuracy -->\nstale\n<!-- end -->\nafter <!-- end --> x\n"
     made = tables.filled(page, results)
     rows = [line for line in made.split("\n") if line.startswith("| en-fr")]
     assert [row.split("|")[2].strip() for row in rows] == ["tiny", "eflomal, intersect"]
     assert "**7.64** (6.64 to 8.64)" in rows[1] and "with training: 60 s (111 s CPU)" in rows[1]
     assert "50 min" in rows[0] and "0.31 GB" in rows[1]
     assert made.startswith("before\n") and made.endswith("after <!-- end --> x\n")
-    assert "old" not in made and tables.filled(made, results) == made
+    assert "stale" not in made and tables.filled(made, results) == made
     assert "2026-11-16" in made and "a CPU, 2 cores" in made
 
 

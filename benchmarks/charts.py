@@ -15,13 +15,13 @@ SHAPES = ("circle", "square", "triangle", "diamond")
 STYLE = """
 svg { color-scheme: light dark; background: #fff;
   font: 13px system-ui, "Noto Sans", sans-serif; }
-text { fill: #1b1f24; } .soft { fill: #59636e; } .grid { stroke: #d5dae0; }
+text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; } .soft { fill: #59636e; } .grid { stroke: #d5dae0; }
 .front { fill: none; stroke: #59636e; stroke-dasharray: 5 4; }
 .c0 { fill: #0b62b8; } .c1 { fill: #b3540a; } .c2 { fill: #1d7a46; } .c3 { fill: #a0357f; }
 .range { stroke-width: 1.5; } .s0 { stroke: #0b62b8; } .s1 { stroke: #b3540a; }
 .s2 { stroke: #1d7a46; } .s3 { stroke: #a0357f; }
 @media (prefers-color-scheme: dark) {
-  svg { background: #14171b; } text { fill: #e6e9ed; } .soft { fill: #a0a9b4; }
+  svg { background: #14171b; } text { fill: #e6e9ed; stroke: #14171b; } .soft { fill: #a0a9b4; }
   .grid { stroke: #363d46; } .front { stroke: #a0a9b4; }
   .c0 { fill: #6cb2f5; } .c1 { fill: #f0a35e; } .c2 { fill: #62c98c; } .c3 { fill: #e58ac7; }
   .s0 { stroke: #6cb2f5; } .s1 { stroke: #f0a35e; } .s2 { stroke: #62c98c; }
@@ -136,7 +136,7 @@ def titles(axes: Axes) -> str:
     return (
         f'<text x="{LEFT}" y="20" font-weight="600">{escape(axes.title)}</text>'
         f'<text class="soft" x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">'
-        f'{escape(axes.x)}</text><text class="soft" x="8" y="{TOP - 6}">{escape(axes.y)}</text>'
+        f'{escape(axes.x)}</text><text class="soft" x="8" y="{TOP - 14}">{escape(axes.y)}</text>'
     )
 
 

@@ -15,7 +15,8 @@ SHAPES = ("circle", "square", "triangle", "diamond")
 STYLE = """
 svg { color-scheme: light dark; background: #fff;
   font: 13px system-ui, "Noto Sans", sans-serif; }
-text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; } .soft { fill: #59636e; } .grid { stroke: #d5dae0; }
+text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
+.soft { fill: #59636e; } .grid { stroke: #d5dae0; }
 .front { fill: none; stroke: #59636e; stroke-dasharray: 5 4; }
 .c0 { fill: #0b62b8; } .c1 { fill: #b3540a; } .c2 { fill: #1d7a46; } .c3 { fill: #a0357f; }
 .range { stroke-width: 1.5; } .s0 { stroke: #0b62b8; } .s1 { stroke: #b3540a; }

@@ -92,7 +92,7 @@ def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
 
 
 def test_what_a_failed_program_leads_to():
-    with pytest.raises(MxError, match="mx-train ended with 1, see above"):
+    with pytest.raises(MxError, match=r"mx-train ended with \d, see above"):
         fresh._program("mx-train", ["json.tool", "/no/such/file"])
 
 

@@ -636,7 +636,7 @@ def _cluster(options: Options) -> None:
 
     start = time.monotonic()
     bundle = Bundle.load(options.model or installed(options.langs))
-    load = {**_loading(options), "model": os.path.abspath(bundle.path), "langs": None}
+    load = {**_loading(options), "model": os.path.abspath(bundle.path)}
     work = ray.Work(load, options.format, options.one_based, options.reverse, options.tokenize,
                     options.chunk_pairs, options.batch_tokens)  # fmt: skip
     blocks = cutting.cut(

@@ -6,6 +6,8 @@ Everything that differs between one process and several is here; the loop sees a
 import contextlib
 import logging
 import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,6 +37,17 @@ class World:
             return module
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=ids)
+
+    def compile(self, module: nn.Module) -> None:
+        """Let torch compile the module when it is first used, for batches of any size."""
+        usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+        compiler = os.environ.get("CXX", usual)  # as torch chooses it
+        if self.device.type == "cpu" and shutil.which(compiler) is None:
+            raise MxError(
+                f"--compile needs a C++ compiler and found no {compiler}; install it (such as "
+                "`apt install g++`), name another one in CXX, or train without --compile"
+            )
+        module.compile(dynamic=True)
 
     def sync(self, module: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged in the last micro-batch of a step only."""

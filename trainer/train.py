@@ -145,7 +145,7 @@ class Trainer:
         objective = make_objective(self.model, train)
         self.terms = objective.terms
         if train.compile:
-            self.model.compile(dynamic=True)
+            world.compile(self.model)
         self.objective = world.wrap(objective)
 
     def begin(self) -> None:

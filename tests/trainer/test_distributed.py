@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from mx.engine.errors import MxError
-from mx.trainer.distributed import joined, launch
+from mx.trainer.distributed import World, joined, launch
 from mx.trainer.train import train
 
 
@@ -58,3 +58,14 @@ def test_one_process_needs_no_launcher():
     with joined("cpu") as world:
         assert (world.rank, world.size, world.device.type) == (0, 1, "cpu")
         assert world.any(True) and not world.any(False)
+
+
+def test_compiling_without_a_compiler_is_explained(monkeypatch, start, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(MxError, match="needs a C\\+\\+ compiler and found no no-such-compiler"):
+        train(*start(tmp_path, compile=True))
+
+
+def test_gpus_need_no_cpp_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    World(torch.device("cuda")).compile(torch.nn.Linear(1, 1))

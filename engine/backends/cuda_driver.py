@@ -12,7 +12,9 @@ from typing import Any
 
 from mx.engine.errors import BackendError
 
-INSTALL = 'pip install "mx-align[gpu]"'
+# Not "mx-align[gpu]", which would put a second ONNX Runtime over the first.
+INSTALL = 'pip install "cuda-bindings>=12.6"'
+NO_DRIVER = "no NVIDIA driver is installed here"
 _CTYPES = {"i32": ctypes.c_int32, "fp32": ctypes.c_float}
 
 
@@ -32,7 +34,7 @@ class Driver:
         try:
             self._call(driver.cuInit, 0)
         except (RuntimeError, OSError):  # the bindings' own error when they find no library
-            raise BackendError("no NVIDIA driver is installed here") from None
+            raise BackendError(NO_DRIVER) from None
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         status, *values = function(*arguments)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import ctypes
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -50,8 +51,12 @@ class Device:
         self.name = driver.name(number)
         self.capability = driver.capability(number)
         self._context = driver.open(number)
-        self.use()
-        free, _ = driver.memory()
+        try:
+            self.use()
+            free, _ = driver.memory()
+        except BaseException:
+            driver.close(number)
+            raise
         self.limit = limit if limit is not None else int(SHARE * free)
         self.used = 0
         self._sizes: dict[int, int] = {}
@@ -92,7 +97,21 @@ class Device:
             self.used += size
 
     def close(self) -> None:
+        """Give the context back; what still uses it, such as a runtime, keeps its own hold."""
         self.driver.close(self.number)
+
+
+class Closes(Protocol):
+    """Something that holds memory of a GPU."""
+
+    def close(self) -> None: ...
+
+
+def close_all(things: Iterable[Closes]) -> None:
+    """Close everything, the last opened first, also when one of them fails."""
+    with ExitStack() as stack:
+        for thing in things:
+            stack.callback(thing.close)
 
 
 class Buffers:
@@ -216,6 +235,10 @@ class LinkFinder:
         )  # fmt: skip
         return self._fetch(buffers, batch, (head, links, scores), cells, stream)
 
+    def close(self) -> None:
+        self.device.use()
+        self.kernel.close()
+
     def _fetch(
         self, buffers: Buffers, batch: int, at: tuple[int, int, int], cells: int, stream: int
     ) -> PackedLinks:
@@ -267,7 +290,7 @@ def link_finder(device: Device, bundle: Bundle) -> tuple[LinkFinder | None, str]
 # ---- all devices ----
 
 
-class Lane(Protocol):
+class Lane(Closes, Protocol):
     """A stream of one device with its own buffers; used by one thread at a time."""
 
     finds_links: bool
@@ -278,7 +301,12 @@ class Lane(Protocol):
 
     def drop(self) -> None: ...
 
-    def close(self) -> None: ...
+
+def check_outputs(wanted: Sequence[str], there: Collection[str]) -> None:
+    """An error if a model does not give an output."""
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise BackendError(f"the model's graph does not give {', '.join(missing)}")
 
 
 class Gpus:
@@ -289,7 +317,13 @@ class Gpus:
     steady = False  # libraries choose other kernels for other batches, which round differently
 
     def __init__(
-        self, name: str, precision: str, lanes: Sequence[Lane], batch_tokens: int, about: str
+        self,
+        name: str,
+        precision: str,
+        lanes: Sequence[Lane],
+        batch_tokens: int,
+        about: str,
+        owned: Sequence[Closes] = (),
     ) -> None:
         self.name = name
         self.precision = precision
@@ -298,6 +332,7 @@ class Gpus:
         self.finds_links = all(lane.finds_links for lane in lanes)
         self._about = about
         self._lanes = list(lanes)
+        self._owned = list(owned)  # closed with the lanes, after them
         self._free: queue.Queue[Lane] = queue.Queue()
         for lane in lanes:
             self._free.put(lane)
@@ -320,6 +355,8 @@ class Gpus:
 
     def _in_parts(self, batch: Batch, work: Callable[[Lane, slice], T]) -> list[T]:
         """What `work` gives for the batch, or for parts of it, halved until they fit."""
+        if not self._lanes:
+            raise BackendError("the backend is closed")
         size = max(batch.src.shape[1], batch.tgt.shape[1])
         waiting, done = [slice(0, len(batch.src))], []
         while waiting:
@@ -363,10 +400,10 @@ class Gpus:
                 self._free.put(lane)
 
     def close(self) -> None:
-        """Give all memory back."""
-        for lane in self._lanes:
-            lane.close()
-        self._lanes = []
+        """Give all memory back; nothing can be run any more."""
+        things = [*self._owned, *self._lanes]
+        self._lanes, self._owned, self._free = [], [], queue.Queue()
+        close_all(things)
 
 
 def _halves(part: slice) -> list[slice]:
@@ -398,7 +435,14 @@ def open_devices(options: GpuOptions, driver: Driver | None = None) -> list[Devi
     for number in numbers:
         if not 0 <= number < count:
             raise BackendError(f"there is no GPU {number}; they are numbered 0 to {count - 1}")
-    return [Device(driver, number, options.memory) for number in numbers]
+    opened: list[Device] = []
+    try:
+        for number in numbers:
+            opened.append(Device(driver, number, options.memory))
+    except BaseException:
+        close_all(opened)
+        raise
+    return opened
 
 
 def described(devices: Sequence[Device]) -> str:

@@ -4,7 +4,10 @@ The only module that imports onnxruntime; which pairs are in a batch is the matt
 from __future__ import annotations
 
 import ctypes
+import io
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from mx.engine.backends.cuda_driver import OutOfMemory
+from mx.engine.backends.plugins import link_weights
 from mx.engine.batching import Batch, WordIds
 from mx.engine.bundle import Bundle
 from mx.engine.errors import BackendError, BundleError
 from mx.engine.kernels.reference import PackedLinks, symmetrize_links
 
 VERSION: str = ort.__version__
+CUDA_LIBRARIES = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+# y = Identity(x), one float: enough to see whether a provider starts.
+_NOTHING = bytes.fromhex(
+    "08083a370a100a017812017922084964656e746974791201675a0f0a0178120a0a08080112040a020801"
+    "620f0a0179120a0a08080112040a02080142040a001011"
+)
 _INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")
 _TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
@@ -37,6 +48,7 @@ class Ort:
         self.batch_tokens = batch_tokens
         graph = bundle.graph(precision)
         self._session = _start(graph, [provider], f"{bundle.path} ({precision})")
+        self._weights = link_weights(graph)
         self._types = {
             node.name: _TYPES.get(node.type, np.int64) for node in self._session.get_inputs()
         }
@@ -64,8 +76,9 @@ class Ort:
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
         """The twin of what GPUs do, for comparisons: `run` and `decode` are faster on a CPU."""
-        found = self.run(batch, ("fwd", "bwd"))
-        return symmetrize_links(found["fwd"], found["bwd"], words.src, words.tgt, threshold)
+        fwd, bwd = self._weights
+        found = self.run(batch, tuple(dict.fromkeys(self._weights)))
+        return symmetrize_links(found[fwd], found[bwd], words.src, words.tgt, threshold)
 
     def describe(self) -> str:
         return f"ONNX Runtime {ort.__version__}, {self.name}, {self.precision}"
@@ -131,7 +144,8 @@ def cuda_session(graph: bytes, device: int, memory: int, where: str) -> Any:
     """A session on a GPU, with at most so much memory; an error with the reason if it would have
     run on the CPU instead, which ONNX Runtime does in silence."""
     if hasattr(ort, "preload_dlls"):  # CUDA and cuDNN that came as Python packages
-        ort.preload_dlls()
+        with redirect_stdout(io.StringIO()):  # where it tells of failures; links belong there
+            ort.preload_dlls()
     options = {
         "device_id": str(device),
         "gpu_mem_limit": str(memory),
@@ -139,17 +153,39 @@ def cuda_session(graph: bytes, device: int, memory: int, where: str) -> Any:
         "use_tf32": "0",
     }
     provider = "CUDAExecutionProvider"
-    session = _start(graph, [(provider, options)], where)
+    try:
+        session = _start(graph, [(provider, options)], where)
+    except BundleError as error:  # of the GPU, it seems: the CPU may still do
+        kind = OutOfMemory if is_full(str(error)) else BackendError
+        raise kind(f"CUDA: {error}") from error
     if provider not in session.get_providers():
-        raise BackendError(f"CUDA: its provider did not start: {_why_not()}")
+        reason = missing_libraries() or "no usable GPU, or a driver that is too old (docs/gpu.md)"
+        raise BackendError(f"CUDA: its provider did not start: {reason}")
     return session
 
 
-def _why_not() -> str:
-    """What is missing, by loading the provider's library ourselves."""
-    library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+def try_cuda(device: int) -> None:
+    """An error with the reason if a session on this GPU does not start."""
+    cuda_session(_NOTHING, device, 1 << 26, "a graph that does nothing")
+
+
+def missing_libraries() -> str:
+    """Why the provider's library does not load, by loading it ourselves; "" if it does. Only for
+    when ONNX Runtime has failed to: loaded before it tries, the library would not find it."""
+    folder, kind = Path(ort.__file__).parent / "capi", "dll" if os.name == "nt" else "so"
+    start = "" if os.name == "nt" else "lib"
     try:
-        ctypes.CDLL(str(library))
+        shared = folder / f"{start}onnxruntime_providers_shared.{kind}"
+        ctypes.CDLL(str(shared), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / f"{start}onnxruntime_providers_cuda.{kind}"))
     except OSError as error:
         return f"{_line(error)} (docs/gpu.md has the versions of CUDA and cuDNN)"
-    return "no usable GPU, or a driver that is too old (docs/gpu.md)"
+    return ""
+
+
+def is_full(text: str) -> bool:
+    """Whether a message of ONNX Runtime says that memory ran out: the GPU's, or what was allowed
+    of it. There is no class of errors for it."""
+    signs = ("Failed to allocate memory", "smaller than requested bytes", "out of memory",
+             "ALLOC_FAILED")  # fmt: skip
+    return any(sign.lower() in text.lower() for sign in signs)

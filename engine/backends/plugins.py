@@ -1,28 +1,29 @@
-"""Our ops as TensorRT plugins: which nodes of a graph they replace.
+"""Our ops in a graph: which there are, and those that become TensorRT plugins.
 Knows the bytes of an ONNX file; the plugins themselves are registered by `tensorrt_api`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-NAMESPACE = "mx"
-# Ops of the graph -> the kernels that can stand in for them.
+DOMAIN = "mx"
+# Ops of the graph -> the kernels that can stand in for them. A graph need not have any of them.
 KERNEL_OF = {"StaticAttention": "static_attention", "LeakyAttention": "leaky_attention"}
 
 _NODE_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
 _MODEL_GRAPH, _GRAPH_NODE = 7, 1
 
 
-def mark(graph: bytes, ops: Collection[str]) -> bytes:
-    """The graph with calls of these ops of ours marked as plugins.
+def mark(graph: bytes, ops: Collection[str], namespace: str) -> bytes:
+    """The graph with calls of these ops of ours marked as plugins of a namespace.
 
     TensorRT inlines a node whose function is in the file, unless it has the attribute
-    `plugin_namespace`. Nothing else is changed, so the same functions still say what is meant.
+    `plugin_namespace` and such a plugin is registered. Nothing else is changed, so the same
+    functions still say what is meant.
     """
     wanted = {op.encode() for op in ops}
 
     def change(content: bytes) -> bytes:
-        return _rewrite(content, _GRAPH_NODE, lambda node: _node(node, wanted))
+        return _rewrite(content, _GRAPH_NODE, lambda node: _node(node, wanted, namespace))
 
     return _rewrite(graph, _MODEL_GRAPH, change)
 
@@ -37,16 +38,23 @@ def count(graph: bytes, op: str) -> int:
     return found
 
 
+def link_weights(graph: bytes) -> tuple[str, str]:
+    """The two outputs whose harmonic mean is the score of a link. A model may combine its
+    directions in another way than Symmetrize: the harmonic mean of `scores` and itself is right
+    for every one."""
+    return ("fwd", "bwd") if count(graph, "Symmetrize") else ("scores", "scores")
+
+
 def _is_ours(node: bytes, wanted: Collection[bytes]) -> bool:
     values = dict(_messages(node))
-    return values.get(_NODE_DOMAIN) == NAMESPACE.encode() and values.get(_NODE_TYPE) in wanted
+    return values.get(_NODE_DOMAIN) == DOMAIN.encode() and values.get(_NODE_TYPE) in wanted
 
 
-def _node(node: bytes, wanted: Collection[bytes]) -> bytes:
+def _node(node: bytes, wanted: Collection[bytes], namespace: str) -> bytes:
     if not _is_ours(node, wanted):
         return node
     # AttributeProto: name = 1, s = 4, type = 20 (3: a string).
-    attribute = _field(1, b"plugin_namespace") + _field(4, NAMESPACE.encode()) + b"\xa0\x01\x03"
+    attribute = _field(1, b"plugin_namespace") + _field(4, namespace.encode()) + b"\xa0\x01\x03"
     return node + _field(_NODE_ATTRIBUTE, attribute)
 
 

@@ -1,15 +1,16 @@
 """TensorRT, call by call: every use of it in the engine goes through `Api`, `Engine`, `Context`.
-Knows `tensorrt` (10.7 and later) and `tensorrt_rtx`, which have one interface; what is built, kept
+Knows `tensorrt` (10.9 and later) and `tensorrt_rtx`, which have one interface; what is built, kept
 and run is the matter of `trt` and `trt_rtx`."""
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mx.engine.backends.cuda_driver import OutOfMemory
-from mx.engine.backends.plugins import NAMESPACE
+from mx.engine.backends.plugins import KERNEL_OF
 from mx.engine.errors import BackendError
 from mx.engine.kernels.launch import Archive, Entry
 
@@ -19,8 +20,21 @@ INSTALL = {
 }
 TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
 
+# TensorRT keeps one list of plugins for the whole process, which nothing can be taken from: what
+# was registered once stays so for every `Api`. (package, namespace) -> ops.
+_REGISTERED: dict[tuple[str, str], frozenset[str]] = {}
+_REGISTERING = threading.Lock()
+
 Shape = tuple[int, ...]
 Progress = Callable[[str, int, int], None]  # phase, step, of how many
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """Ops that TensorRT knows as plugins of a namespace."""
+
+    namespace: str
+    ops: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,6 @@ class Api:
         self.version: str = self._trt.__version__
         self._errors: list[str] = []
         self._logger = self._new_logger()
-        self._registered: set[str] = set()
 
     def _new_logger(self) -> Any:
         trt, errors = self._trt, self._errors
@@ -82,6 +95,13 @@ class Api:
         except (TypeError, RuntimeError):
             raise self._failed("does not start") from None
 
+    def builds_for(self, capability: tuple[int, int]) -> bool:
+        """Whether there are engines for GPUs of this compute capability, as far as it can be told
+        without building one."""
+        if self.package == "tensorrt":
+            return True
+        return hasattr(self._trt.ComputeCapability, "SM{}{}".format(*capability))
+
     # ---- building ----
 
     def build(
@@ -90,50 +110,77 @@ class Api:
         profiles: Sequence[Profile],
         *,
         workspace: int | None = None,
+        memory: int | None = None,
         capabilities: Sequence[str] = (),
         timings: bytes = b"",
+        plugins: bool = False,
         progress: Progress | None = None,
     ) -> tuple[bytes, bytes]:
         """An engine, serialised, and what was learnt about speeds for the next build.
 
-        `capabilities`, like "SM86", are for TensorRT for RTX, which builds for GPUs that are not
-        there. Types are those of the graph: a float16 graph gives a float16 engine.
+        `workspace` bounds what the engine may use beside its values, `memory` what trying out its
+        kernels may. `capabilities`, like "SM86", are for TensorRT for RTX, which builds for GPUs
+        that are not there. `plugins` says that nodes are marked as such. Types are those of the
+        graph: a float16 graph gives a float16 engine.
         """
         trt = self._trt
         self._errors.clear()
         builder = self._made(trt.Builder)
-        network = builder.create_network(self._network_flags())
-        parser = trt.OnnxParser(network, self._logger)
-        if not parser.parse(graph):
+        network = builder.create_network(self._network_flags(plugins))
+        parser = trt.OnnxParser(network, self._logger)  # owns weights: it must outlive the build
+        if not self._tried(parser.parse, graph):
             problems = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
             self._errors[:0] = problems
             raise self._failed("cannot read the graph")
         config = builder.create_builder_config()
-        if workspace is not None:
-            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace)
-        if capabilities:
-            config.num_compute_capabilities = len(capabilities)
-            for place, name in enumerate(capabilities):
-                config.set_compute_capability(getattr(trt.ComputeCapability, name), place)
+        self._bound(config, workspace, memory)
+        self._aim(config, capabilities)
         for profile in profiles:
             made = builder.create_optimization_profile()
             for name, shapes in profile.shapes.items():
                 made.set_shape(name, *shapes)
-            config.add_optimization_profile(made)
+            if config.add_optimization_profile(made) < 0:
+                raise self._failed("refused a profile")
         cache = self._timing_cache(config, timings)
         if progress is not None:
             monitor = self._monitor(progress)
             config.progress_monitor = monitor
-        engine = builder.build_serialized_network(network, config)
+        engine = self._tried(builder.build_serialized_network, network, config)
         if engine is None:
             raise self._failed("cannot build the engine")
         kept = bytes(memoryview(cache.serialize())) if cache is not None else b""
         return bytes(memoryview(engine)), kept
 
-    def _network_flags(self) -> int:
+    def _tried(self, call: Any, *arguments: Any) -> Any:
+        """What a call gives that runs Python of plugins; None, and the reason kept, if that
+        fails."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            self._errors.append(f"{type(error).__name__}: {error}")
+            return None
+
+    def _bound(self, config: Any, workspace: int | None, memory: int | None) -> None:
+        pools = self._trt.MemoryPoolType
+        if workspace is not None:
+            config.set_memory_pool_limit(pools.WORKSPACE, workspace)
+        if memory is not None and self.package == "tensorrt":  # the other one tries out nothing
+            config.set_memory_pool_limit(pools.TACTIC_DRAM, memory)
+
+    def _aim(self, config: Any, capabilities: Sequence[str]) -> None:
+        if not capabilities:
+            return
+        known = self._trt.ComputeCapability
+        config.num_compute_capabilities = len(capabilities)
+        for place, name in enumerate(capabilities):
+            if not hasattr(known, name):
+                raise BackendError(f"{TITLES[self.package]}: it has no engines for {name}")
+            config.set_compute_capability(getattr(known, name), place)
+
+    def _network_flags(self, plugins: bool) -> int:
         flags = self._trt.NetworkDefinitionCreationFlag
         value = 1 << int(flags.STRONGLY_TYPED)
-        if self._registered:
+        if plugins:
             value |= 1 << int(flags.PREFER_AOT_PYTHON_PLUGINS)
         return value
 
@@ -169,27 +216,33 @@ class Api:
 
     # ---- our kernels as plugins ----
 
-    def register(self, archive: Archive, dtype: str) -> set[str]:
-        """Register plugins for the ops that the archive has kernels for; the names of the ops.
+    def register(self, archive: Archive, dtype: str) -> Plugins:
+        """Register plugins for the ops that the archive has kernels for.
 
-        The kernels' PTX becomes a part of the engine: nothing of Python runs with it.
+        The kernels' PTX becomes a part of the engine: nothing of Python runs with it. Each archive
+        has a namespace of its own, as another model or GPU needs other kernels of the same name.
         """
+        namespace = f"mx_{archive.digest[:16]}_{dtype}"
+        with _REGISTERING:
+            if (self.package, namespace) not in _REGISTERED:
+                ops = self._register(archive, dtype, namespace)
+                _REGISTERED[self.package, namespace] = ops
+            return Plugins(namespace, _REGISTERED[self.package, namespace])
+
+    def _register(self, archive: Archive, dtype: str, namespace: str) -> frozenset[str]:
+        makers = {"StaticAttention": _static_plugin, "LeakyAttention": _leaky_plugin}
+        found = set()
         try:
             plugin: Any = importlib.import_module(f"{self.package}.plugin")
-            makers = {"static_attention": _static_plugin, "leaky_attention": _leaky_plugin}
-            names = {"static_attention": "StaticAttention", "leaky_attention": "LeakyAttention"}
-            for kernel, name in names.items():
-                entry = archive.entries.get((kernel, dtype))
-                if entry is not None and name not in self._registered:
-                    makers[kernel](self._trt, plugin, entry, archive.ptx(entry))
-                    self._registered.add(name)
-        except (ImportError, AttributeError) as error:  # before 10.9
-            raise BackendError(f"{TITLES[self.package]} {self.version}: {error}") from None
-        return set(self._registered)
-
-    def forget_plugins(self) -> None:
-        """Build the next network without them."""
-        self._registered.clear()
+            for op, make in makers.items():
+                entry = archive.entries.get((KERNEL_OF[op], dtype))
+                if entry is not None:
+                    make(self._trt, plugin, f"{namespace}::{op}", entry, archive.ptx(entry))
+                    found.add(op)
+        except Exception as error:  # too old, or not the interface that we know
+            line = f"{type(error).__name__}: {error}".split("\n")[0]
+            raise BackendError(f"{TITLES[self.package]} {self.version}: {line}") from error
+        return frozenset(found)
 
     # ---- running ----
 
@@ -209,11 +262,19 @@ def _annotated(function: Any, types: Mapping[str, Any]) -> Any:
     return function
 
 
-def _static_plugin(trt: Any, plugin: Any, entry: Entry, ptx: bytes) -> None:
-    name = f"{NAMESPACE}::StaticAttention"
+def _add(plugin: Any, name: str, describe: Any, inputs: Sequence[str], outputs: int,
+         implement: Any) -> None:  # fmt: skip
+    """Register an op with tensors, `heads` and so many outputs, and its kernel."""
     tensor = plugin.TensorDesc
-    inputs = dict.fromkeys(("q", "k", "v", "lengths", "mask"), tensor)
+    given = tensor if outputs == 1 else tuple.__class_getitem__((tensor,) * outputs)
+    types = {**dict.fromkeys(inputs, tensor), "heads": int, "return": given}
+    plugin.register(name)(_annotated(describe, types))
+    launch = (str, bytes, plugin.KernelLaunchParams, plugin.SymIntExprs)
+    returned = tuple.__class_getitem__(launch)
+    plugin.aot_impl(name)(_annotated(implement, {"return": returned}))
 
+
+def _static_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) -> None:
     def describe(q, k, v, lengths, mask, heads):  # type: ignore[no-untyped-def]
         return k.like()
 
@@ -223,17 +284,12 @@ def _static_plugin(trt: Any, plugin: Any, entry: Entry, ptx: bytes) -> None:
         strides = [length * width, width, head]
         numbers = [q.shape_expr[0], length, heads, *(4 * strides)]
         grid = k.shape_expr[0] * heads, plugin.cdiv(length, entry.constants["ROWS"])
-        return _launch(plugin, entry, ptx, grid, numbers)
+        return _launch(plugin, entry, ptx, grid, (5, numbers, 1))
 
-    plugin.register(name)(_annotated(describe, {**inputs, "heads": int, "return": tensor}))
-    plugin.aot_impl(name)(_annotated(implement, {}))
+    _add(plugin, name, describe, ("q", "k", "v", "lengths", "mask"), 1, implement)
 
 
-def _leaky_plugin(trt: Any, plugin: Any, entry: Entry, ptx: bytes) -> None:
-    name = f"{NAMESPACE}::LeakyAttention"
-    tensor = plugin.TensorDesc
-    inputs = dict.fromkeys(("q", "k", "null_key", "mask"), tensor)
-
+def _leaky_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) -> None:
     def describe(q, k, null_key, mask, heads):  # type: ignore[no-untyped-def]
         batch, n_tgt, n_src = q.shape_expr[0], q.shape_expr[1], k.shape_expr[1]
         return (
@@ -243,25 +299,31 @@ def _leaky_plugin(trt: Any, plugin: Any, entry: Entry, ptx: bytes) -> None:
 
     def implement(q, k, null_key, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
         head = entry.constants["HEAD"]
+        if heads != entry.constants["HEADS"]:
+            raise ValueError(f"the kernel is for {entry.constants['HEADS']} heads, not {heads}")
         n_tgt, n_src, width = q.shape_expr[1], k.shape_expr[1], heads * head
         numbers = [n_tgt, n_src, n_tgt * width, width, head, n_src * width, width, head]
         grid = q.shape_expr[0], plugin.cdiv(n_tgt, entry.constants["ROWS"])
-        return _launch(plugin, entry, ptx, grid, numbers)
+        return _launch(plugin, entry, ptx, grid, (4, numbers, 2))
 
-    two = tuple.__class_getitem__((tensor, tensor))
-    plugin.register(name)(_annotated(describe, {**inputs, "heads": int, "return": two}))
-    plugin.aot_impl(name)(_annotated(implement, {}))
+    _add(plugin, name, describe, ("q", "k", "null_key", "mask"), 2, implement)
 
 
-def _launch(plugin: Any, entry: Entry, ptx: bytes, grid: Any, numbers: Sequence[Any]) -> Any:
-    """What an ahead-of-time implementation returns. The kernel gets the inputs' pointers, these
-    numbers, the outputs' pointers: that is the order of our kernels' arguments."""
+def _launch(
+    plugin: Any, entry: Entry, ptx: bytes, grid: Any, arguments: tuple[int, Sequence[Any], int]
+) -> Any:
+    """What an ahead-of-time implementation returns. The kernel gets the inputs' pointers, numbers,
+    and the outputs' pointers: that is the order of our kernels' arguments."""
+    inputs, numbers, outputs = arguments
+    kinds = [kind[:1] == "*" for kind in entry.arguments]
+    if kinds != [True] * inputs + [False] * len(numbers) + [True] * outputs:
+        raise ValueError(f"{entry.name} takes other arguments than its plugin passes")
     parameters = plugin.KernelLaunchParams()
     parameters.grid_x, parameters.grid_y = grid
     parameters.block_x = entry.threads
     parameters.shared_mem = entry.shared
     extra = plugin.SymIntExprs.from_tuple([plugin.SymInt32(number) for number in numbers])
-    return entry.entry.encode(), ptx, parameters, extra
+    return entry.entry, ptx, parameters, extra
 
 
 class Engine:
@@ -277,6 +339,12 @@ class Engine:
     def wide(self, name: str) -> bool:
         """Whether an input has 64-bit integers."""
         return bool(self._engine.get_tensor_dtype(name) == self._trt.int64)
+
+    def outputs(self) -> list[str]:
+        """The names of all outputs; each needs an address in every run."""
+        engine, mode = self._engine, self._trt.TensorIOMode.OUTPUT
+        names = [str(engine.get_tensor_name(i)) for i in range(engine.num_io_tensors)]
+        return [name for name in names if engine.get_tensor_mode(name) == mode]
 
     def context(self) -> "Context":
         """Something to run with, whose memory is given for each run."""

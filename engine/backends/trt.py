@@ -20,18 +20,21 @@ from mx.engine.backends.cuda_driver import Driver, OutOfMemory
 from mx.engine.backends.gpu import (
     Arrays,
     Buffers,
+    Closes,
     Device,
     GpuOptions,
     Gpus,
     LinkFinder,
+    check_outputs,
+    close_all,
     described,
     fetch,
     link_finder,
     open_devices,
     send,
 )
-from mx.engine.backends.plugins import KERNEL_OF, count, mark
-from mx.engine.backends.tensorrt_api import TITLES, Api, Engine, Profile, check_installed
+from mx.engine.backends.plugins import count, link_weights, mark
+from mx.engine.backends.tensorrt_api import TITLES, Api, Engine, Plugins, Profile, check_installed
 from mx.engine.batching import Batch, WordIds, padded
 from mx.engine.bundle import Bundle
 from mx.engine.errors import BackendError, BundleError
@@ -39,9 +42,9 @@ from mx.engine.files import atomic_write
 from mx.engine.kernels.launch import find_archive
 from mx.engine.kernels.reference import PackedLinks
 
-OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")
 LANES = 2  # streams of a device: one copies while the other computes
 MOST_TOKENS, LEAST_TOKENS = 16384, 1024  # places on the longer side of a batch
+MOST_WORKSPACE = 1 << 30  # bytes; our largest matrix products want far less
 _MAGIC = b"mx-engine 1\n"
 
 
@@ -151,6 +154,7 @@ class Made:
     engine: Engine
     classes: list[Class]
     size: int  # bytes of the engine, about those of its weights
+    weights: tuple[str, str]  # outputs that links are made of
     note: str
 
 
@@ -166,55 +170,62 @@ class Maker:
 
     def make(self, device: Device) -> Made:
         """The engine, from the cache if it is there and whole, with plugins if they work."""
-        ops = self._plugins(device)
-        if not ops:
-            return self._get(device, self._graph(), "without plugins")
+        graph = self.bundle.graph(self.precision)
         try:
-            return self._get(device, mark(self._graph(), ops), f"plugins {', '.join(sorted(ops))}")
+            plugins = self._plugins(device, graph)
+            if plugins is not None:
+                return self._get(device, graph, plugins)
         except OutOfMemory:
             raise
         except BackendError as error:
-            say(f"our kernels do not fit into this engine ({error}); building without them")
-            self.api.forget_plugins()
-            return self._get(device, self._graph(), "without plugins")
+            say(f"our kernels do not fit into this engine ({error}); doing without them")
+        return self._get(device, graph, None)
 
-    def _graph(self) -> bytes:
-        return self.bundle.graph(self.precision)
-
-    def _plugins(self, device: Device) -> set[str]:
+    def _plugins(self, device: Device, graph: bytes) -> Plugins | None:
         """Ops of the graph that the bundle has a kernel for on this device."""
         if self.api.package != "tensorrt" or self.precision != "fp16":
-            return set()
+            return None
         archive = find_archive(self.bundle, device.capability)
         if archive is None:
-            return set()
-        graph = self._graph()
-        try:
-            registered = self.api.register(archive, "fp16")
-        except BackendError:
-            return set()
-        return {op for op in registered if op in KERNEL_OF and count(graph, op)}
+            return None
+        found = self.api.register(archive, "fp16")
+        ops = frozenset(op for op in found.ops if count(graph, op))
+        return Plugins(found.namespace, ops) if ops else None
 
-    def _get(self, device: Device, graph: bytes, note: str) -> Made:
+    def _get(self, device: Device, graph: bytes, plugins: Plugins | None) -> Made:
+        note = f"plugins {', '.join(sorted(plugins.ops))}" if plugins else "without plugins"
         path = self.cache.path(
             bundle=self.bundle.digest, precision=self.precision, plugins=note, gpu=device.name,
             capability=device.capability, package=self.api.package, version=self.api.version,
-            classes=self.classes,
+            classes=self.classes, workspace=_workspace(device),
         )  # fmt: skip
         kept = self.cache.read(path)
+        if kept == b"":
+            raise BackendError(f"they were refused before; remove {path} to try again")
         if kept is not None:
             try:
-                return Made(self.api.load(kept), self.classes, len(kept), note)
+                return self._made(kept, graph, note)
             except OutOfMemory:
                 raise
             except BackendError as error:
                 say(f"the kept engine is of no use ({error}); building it again")
-        engine = self._build(device, graph)
-        loaded = self.api.load(engine)
+        try:
+            engine = self._build(device, graph, plugins)
+            made = self._made(engine, graph, note)
+        except OutOfMemory:
+            raise
+        except BackendError:
+            if plugins is not None:  # minutes that the next start need not lose
+                self.cache.write(path, b"")
+            raise
         self.cache.write(path, engine)
-        return Made(loaded, self.classes, len(engine), note)
+        return made
 
-    def _build(self, device: Device, graph: bytes) -> bytes:
+    def _made(self, engine: bytes, graph: bytes, note: str) -> Made:
+        loaded = self.api.load(engine)
+        return Made(loaded, self.classes, len(engine), link_weights(graph), note)
+
+    def _build(self, device: Device, graph: bytes, plugins: Plugins | None) -> bytes:
         timings = self.cache.path(
             timings=1, gpu=device.name, capability=device.capability, version=self.api.version
         )
@@ -222,13 +233,16 @@ class Maker:
             f"building the {self.precision} engine of {self.bundle.name} for {device.name}, once; "
             "this takes some minutes"
         )
+        marked = mark(graph, plugins.ops, plugins.namespace) if plugins else graph
         try:
             engine, learnt = self.api.build(
-                graph,
+                marked,
                 [profile(one) for one in self.classes],
-                workspace=device.limit // 2,
+                workspace=_workspace(device),
+                memory=device.limit,
                 capabilities=_capabilities(self.api, device),
                 timings=self.cache.read(timings) or b"",
+                plugins=plugins is not None,
                 progress=progress,
             )
         finally:
@@ -236,6 +250,12 @@ class Maker:
         if learnt:
             self.cache.write(timings, learnt)
         return engine
+
+
+def _workspace(device: Device) -> int:
+    """A power of two: what is free differs a little from start to start, and the engine that was
+    kept must do."""
+    return min(MOST_WORKSPACE, 1 << max(1, device.limit // 2).bit_length() - 1)
 
 
 def _capabilities(api: Api, device: Device) -> Sequence[str]:
@@ -249,6 +269,8 @@ class TrtLane:
         self.device, self.classes, self.finder = device, made.classes, finder
         self.finds_links = finder is not None
         self._engine = made.engine
+        self._outputs = made.engine.outputs()
+        self._weights = made.weights
         self._context = made.engine.context()
         self._wide = made.engine.wide("src")
         self._memory = max(made.engine.memory(i) for i in range(len(made.classes)))
@@ -256,6 +278,7 @@ class TrtLane:
         self._stream = device.driver.new_stream()
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays:
+        check_outputs(outputs, self._outputs)
         self.device.use()
         placed = self._start(batch)
         wanted = {name: (placed[name], _shape(name, batch)) for name in outputs}
@@ -265,7 +288,7 @@ class TrtLane:
         assert self.finder is not None
         self.device.use()
         placed = self._start(batch)
-        weights = placed["fwd"], placed["bwd"]
+        weights = placed[self._weights[0]], placed[self._weights[1]]
         return self.finder.find(self._buffers, weights, words, threshold, self._stream)
 
     def _start(self, batch: Batch) -> dict[str, int]:
@@ -277,7 +300,7 @@ class TrtLane:
         memory = self._buffers.on_device("engine", self._memory)
         outputs = {
             name: self._buffers.on_device(name, 4 * int(np.prod(_shape(name, batch))))
-            for name in OUTPUTS
+            for name in self._outputs
         }
         given = send(self._buffers, "inputs", inputs, self._stream)
         shapes = {name: array.shape for name, array in inputs.items()}
@@ -317,18 +340,29 @@ def _shape(name: str, batch: Batch) -> tuple[int, ...]:
 # ---- opening ----
 
 
-def open_lanes(device: Device, maker: Maker) -> tuple[list[TrtLane], str]:
-    """The lanes of one device: as many as its memory allows."""
+def open_lanes(device: Device, maker: Maker) -> tuple[list[TrtLane], list[Closes], str]:
+    """The lanes of one device, as many as its memory allows; what to close after them."""
     made = maker.make(device)
-    device.reserve(made.size)
     finder, why = link_finder(device, maker.bundle)
-    one = max(made.engine.memory(i) for i in range(len(made.classes)))
-    room = device.limit - device.used
-    if one > room:
-        raise OutOfMemory(f"the engine needs {one >> 20:,} MB, of {room >> 20:,} MB left")
-    lanes = max(1, min(LANES, room // (2 * one) if one else LANES))
+    owned: list[Closes] = [finder] if finder else []
+    lanes: list[TrtLane] = []
+    device.reserve(made.size)
+    try:
+        one = max(made.engine.memory(i) for i in range(len(made.classes)))
+        room = device.limit - device.used
+        if one > room:
+            raise OutOfMemory(
+                f"the engine needs {one >> 20:,} MB, of {max(0, room) >> 20:,} MB left; allow more "
+                "with --gpu-memory"
+            )
+        for _ in range(max(1, min(LANES, room // (2 * one) if one else LANES))):
+            lanes.append(TrtLane(device, made, finder))
+    except BaseException:
+        close_all([*owned, *lanes])
+        device.reserve(-made.size)
+        raise
     note = f"{made.note}, {'links on the GPU' if finder else f'links on the CPU: {why}'}"
-    return [TrtLane(device, made, finder) for _ in range(lanes)], note
+    return lanes, owned, note
 
 
 def tokens_for(bundle: Bundle, limit: int) -> int:
@@ -372,21 +406,47 @@ def open_trt(
     if api is None:
         check_installed(package)
     devices = open_devices(options or GpuOptions(), driver)
-    api = api or Api(package)  # slow to load: after all that can fail fast
-    precision = choose_precision(bundle, precision)
-    tokens = min(tokens_for(bundle, device.limit) for device in devices)
-    lanes: list[list[TrtLane]] = []
     try:
-        for device in devices:
-            device.use()
-            made, note = open_lanes(device, Maker(api, bundle, precision, tokens, cache))
-            lanes.append(made)
+        api = api or Api(package)  # slow to load: after all that can fail fast
+        precision = choose_precision(bundle, precision)
+        tokens = min(tokens_for(bundle, device.limit) for device in devices)
+        lanes, owned, note, tokens = _open_all(devices, api, bundle, precision, tokens, cache)
     except BaseException:
-        for lane in (lane for made in lanes for lane in made):
-            lane.close()
+        close_all(devices)
         raise
-    # Devices take turns, so that the first batches reach all of them.
-    mixed = [lane for turn in zip_longest(*lanes) for lane in turn if lane is not None]
     about = f"{TITLES[package]} {api.version}, {described(devices)}, {precision}, {note}"
     name = "trt" if package == "tensorrt" else "trt-rtx"
-    return Gpus(name, precision, mixed, tokens, about)
+    return Gpus(name, precision, lanes, tokens, about, [*devices, *owned])
+
+
+def _open_all(
+    devices: Sequence[Device],
+    api: Api,
+    bundle: Bundle,
+    precision: str,
+    tokens: int,
+    cache: Cache | None,
+) -> tuple[list[TrtLane], list[Closes], str, int]:
+    """The lanes of all devices, with batches halved until their engines fit."""
+    while True:
+        found: list[list[TrtLane]] = []
+        owned: list[Closes] = []
+        notes: list[str] = []
+        maker = Maker(api, bundle, precision, tokens, cache)
+        try:
+            for device in devices:
+                device.use()
+                lanes, more, note = open_lanes(device, maker)
+                found.append(lanes)
+                owned += more
+                notes.append(note)
+        except BaseException as error:
+            close_all([*owned, *(lane for lanes in found for lane in lanes)])
+            if not isinstance(error, OutOfMemory) or tokens <= LEAST_TOKENS:
+                raise
+            say(f"{error}; trying with half the batch")
+            tokens //= 2
+            continue
+        # Devices take turns, so that the first batches reach all of them.
+        mixed = [lane for turn in zip_longest(*found) for lane in turn if lane is not None]
+        return mixed, owned, " | ".join(dict.fromkeys(notes)), tokens

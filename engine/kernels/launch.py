@@ -4,6 +4,7 @@ triton is not needed."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -57,6 +58,7 @@ class Archive:
 
     def __init__(self, data: bytes, where: str) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
+        self.digest = hashlib.sha256(data).hexdigest()
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as file:
                 if any(info.file_size > _MAX_FILE for info in file.infolist()):
@@ -105,7 +107,11 @@ class Kernel:
         except BackendError:
             # A driver older than the cubin's assembler can still translate the PTX.
             self._module = driver.load_module(archive.ptx(entry) + b"\0")
-        self._function = driver.function(self._module, entry.entry, entry.shared)
+        try:
+            self._function = driver.function(self._module, entry.entry, entry.shared)
+        except BaseException:
+            self.close()
+            raise
 
     def launch(self, grid: Sequence[int], arguments: Sequence[int | float], stream: int) -> None:
         """Start it; `grid` has up to three sizes, of which none may be 0."""

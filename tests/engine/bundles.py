@@ -37,15 +37,17 @@ def _mask(side: str, axis: int) -> list:
     ]
 
 
-def graph(vocab: int, seed: int = 1) -> bytes:
-    """exp(dot products), as shares of each row or column and a NULL of weight e."""
+def graph(vocab: int, seed: int = 1, product: bool = False) -> bytes:
+    """exp(dot products), as shares of each row or column and a NULL of weight e.
+
+    `product`: as of another kind of model, which combines the directions by their product and has
+    no NULL to tell of.
+    """
     rng = np.random.default_rng(seed)
     constants = {
         "table": rng.normal(size=(vocab, WIDTH)).astype(np.float32),
         "scale": np.float32(2.0 / WIDTH**0.5),
         "null": np.float32(np.e),
-        "two": np.float32(2),
-        "tiny": np.float32(1e-30),
         "zero": np.int64(0), "one": np.int64(1),
         "axis1": np.array([1], np.int64), "axis2": np.array([2], np.int64),
     }  # fmt: skip
@@ -70,15 +72,25 @@ def graph(vocab: int, seed: int = 1) -> bytes:
             node("Mul", [f"{name}_share", f"{other}_mask"], [f"{name}_real"]),
             node("Squeeze", [f"{name}_real", axis], [f"{name}_null"]),
         ]
-    nodes += [
+    mean = [
         node("Mul", ["fwd", "bwd"], ["product"]),
+        node("Constant", [], ["two"], value_float=2.0),
         node("Mul", ["product", "two"], ["product2"]),
         node("Add", ["fwd", "bwd"], ["both"]),
+        node("Constant", [], ["tiny"], value_float=1e-30),
         node("Max", ["both", "tiny"], ["divisor"]),
         node("Div", ["product2", "divisor"], ["scores"]),
     ]
+    opsets = [helper.make_opsetid("", 21)]
+    # The op that real graphs have too: it says that scores are the harmonic mean.
+    symmetrize = helper.make_function("mx", "Symmetrize", ["fwd", "bwd"], ["scores"], mean, opsets)
+    if product:
+        nodes.append(node("Mul", ["fwd", "bwd"], ["scores"]))
+    else:
+        nodes.append(node("Symmetrize", ["fwd", "bwd"], ["scores"], domain="mx"))
     ints = {"src": ["B", "S"], "src_lengths": ["B"], "tgt": ["B", "T"], "tgt_lengths": ["B"]}
     cells = {name: ["B", "S", "T"] for name in ("scores", "fwd", "bwd")}
+    nulls = {} if product else {"fwd_null": ["B", "T"], "bwd_null": ["B", "S"]}
     info = helper.make_tensor_value_info
     model = helper.make_model(
         helper.make_graph(
@@ -86,17 +98,20 @@ def graph(vocab: int, seed: int = 1) -> bytes:
             [info(name, TensorProto.INT64, shape) for name, shape in ints.items()],
             [
                 info(name, TensorProto.FLOAT, shape)
-                for name, shape in {**cells, "fwd_null": ["B", "T"], "bwd_null": ["B", "S"]}.items()
+                for name, shape in {**cells, **nulls}.items()
             ],
             [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()],
         ),
-        opset_imports=[helper.make_opsetid("", 21)], ir_version=10,
+        opset_imports=[*opsets, helper.make_opsetid("mx", 1)], ir_version=10,
+        functions=[] if product else [symmetrize],
     )  # fmt: skip
     data: bytes = model.SerializeToString()
     return data
 
 
-def write_toy(path, *, max_length: int = 64, seed: int = 1, threshold: float = 0.15) -> Bundle:
+def write_toy(
+    path, *, max_length: int = 64, seed: int = 1, threshold: float = 0.15, product: bool = False
+) -> Bundle:
     spm = vocabulary()
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(spm)
@@ -107,7 +122,7 @@ def write_toy(path, *, max_length: int = 64, seed: int = 1, threshold: float = 0
         calibration=Calibration((0.0, 1.0), (0.0, 1.0), "made up"),
         model={}, training={}, measured={}, made_by="tests", files={},
     )  # fmt: skip
-    files = {"fp32.onnx": graph(model.vocab_size(), seed), "joint.spm": spm}
+    files = {"fp32.onnx": graph(model.vocab_size(), seed, product), "joint.spm": spm}
     return write_bundle(path, manifest, files)
 
 
@@ -134,3 +149,37 @@ def write_network(path, *, max_length: int = 48) -> Bundle:
     model = plain_graph(config, weights_of(network)).SerializeToString()
     files = {"fp32.onnx": model, "joint.spm": toy.read("joint.spm")}
     return write_bundle(path, toy.manifest, files)
+
+
+def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
+    """A bundle as `mx-export` makes them: a small network that calls our ops, in two precisions;
+    and these files with kernels."""
+    from dataclasses import replace
+
+    import torch
+
+    from mx.export.fuse import fuse
+    from mx.export.graph import plain_graph, weights_of
+    from mx.export.precision import half
+    from mx.trainer.config import ModelConfig
+    from mx.trainer.model import MaskAlign
+
+    toy = write_toy(path.with_name("vocabulary.mx"))
+    size = toy.tokenizers()[0].vocab_size
+    torch.manual_seed(1)
+    config = ModelConfig(
+        width=256, ff=64, heads=4, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
+        dropout=0.0, src_vocab=size, tgt_vocab=size,
+    )  # fmt: skip
+    network = MaskAlign(config).eval()
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if "query" in name or "qkv" in name:
+                weight *= 4
+    fused = fuse(plain_graph(config, weights_of(network)), config)[0]
+    graphs = {"fp32": fused, "fp16": half(fused)}
+    manifest = replace(
+        toy.manifest, graphs={name: f"{name}.onnx" for name in graphs}, default_precision="fp32"
+    )
+    files = {f"{name}.onnx": graph.SerializeToString() for name, graph in graphs.items()}
+    return write_bundle(path, manifest, {**files, **kernels, "joint.spm": toy.read("joint.spm")})

@@ -5,19 +5,24 @@ copy and compute really happens, and links can be compared with those of the CPU
 import ctypes
 import hashlib
 import io
+import itertools
 import json
 import threading
 import zipfile
 from dataclasses import asdict
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from mx.engine.backends.cuda_driver import OutOfMemory
 from mx.engine.backends.gpu import view
+from mx.engine.backends.plugins import KERNEL_OF
+from mx.engine.backends.tensorrt_api import Plugins
+from mx.engine.doctor import _narrow, _wide
 from mx.engine.errors import BackendError
 from mx.engine.kernels.launch import INDEX, Entry
-from mx.engine.kernels.reference import symmetrize_links
+from mx.engine.kernels.reference import leaky_attention, static_attention, symmetrize_links
 
 _POINTERS = ("*fp32", "*fp32", "*i32", "*i32", "*i32")
 ARGUMENTS = (*_POINTERS, *8 * ("i32",), "fp32", *4 * ("*i32",), "*fp32", "*fp32")
@@ -45,9 +50,11 @@ class FakeDriver:
         self.memory_of: dict[int, tuple[np.ndarray, int, int]] = {}  # address: raw, size, device
         self.host_of: dict[int, np.ndarray] = {}
         self.streams: set[int] = set()
+        self._numbers = itertools.count()
         self.most = [0] * devices
         self.too_new = False  # cubins are refused
         self.fail_launch = False
+        self.fail_open = -1  # the device whose memory cannot be asked for
         self._here = threading.local()
         self._lock = threading.Lock()
 
@@ -81,6 +88,8 @@ class FakeDriver:
         self._note("close", device)
 
     def memory(self):
+        if self.here == self.fail_open:
+            raise BackendError("CUDA: cuMemGetInfo failed with CUDA_ERROR_UNKNOWN")
         return self.room - self._used(), self.room
 
     def _used(self):
@@ -102,7 +111,8 @@ class FakeDriver:
         return address
 
     def free(self, pointer):
-        del self.memory_of[pointer]
+        with self._lock:
+            del self.memory_of[pointer]
         self._note("free", pointer)
 
     def allocate_host(self, size):
@@ -138,7 +148,7 @@ class FakeDriver:
         self._note("zero", size, stream)
 
     def new_stream(self):
-        stream = 1000 + len(self.streams)
+        stream = 1000 + next(self._numbers)
         self.streams.add(stream)
         return stream
 
@@ -147,6 +157,14 @@ class FakeDriver:
 
     def wait(self, stream):
         self._note("wait", stream)
+
+    def held(self) -> list:
+        """What was not given back: memory, streams, kernels, contexts."""
+        kernels = len(self.calls("load")) - len(self.calls("unload"))
+        contexts = len(self.calls("open")) - len(self.calls("close"))
+        counts = [len(self.memory_of), len(self.host_of), len(self.streams), kernels, contexts]
+        names = ("device memory", "host memory", "streams", "kernels", "contexts")
+        return [f"{n} x {name}" for n, name in zip(counts, names, strict=True) if n]
 
     def load_module(self, image):
         if self.too_new and image.startswith(b"\x7fELF"):
@@ -161,11 +179,52 @@ class FakeDriver:
         return name
 
     def launch(self, function, grid, threads, shared, stream, kinds, values):
-        assert function == "symmetrize" and len(kinds) == len(values)
+        assert len(kinds) == len(values)
         if self.fail_launch:
             raise BackendError("CUDA: cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED")
-        self._symmetrize(grid[0], *values)
+        if function == "symmetrize":
+            self._symmetrize(grid[0], *values)
+        else:
+            dtype = kinds[0].removeprefix("*")
+            {"static_attention": self._static, "leaky_attention": self._leaky}[function](
+                grid, dtype, *values
+            )
         self._note("launch", function, grid, threads, stream)
+
+    def _read(self, pointer, shape, dtype):
+        """Values of a kernel's argument in float32."""
+        kind = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}[dtype]
+        self.inside(pointer, int(np.prod(shape)) * np.dtype(kind).itemsize)
+        return _wide(view(pointer, shape, kind))
+
+    def _static(
+        self, grid, dtype, q, k, v, lengths, mask, n_q, n_rows, heads, stride_b, stride_row,
+        stride_head, *rest,
+    ):  # fmt: skip
+        batch, width = grid[0] // heads, stride_row
+        assert stride_b == n_rows * width and width == heads * stride_head
+        assert rest[:9] == 3 * (stride_b, stride_row, stride_head) and grid[1] >= 1
+        self.inside(lengths, 4 * batch)
+        shape = batch, n_rows, width
+        read = [self._read(q, (n_q, n_rows, width), dtype), self._read(k, shape, dtype),
+                self._read(v, shape, dtype), view(lengths, (batch,), np.int32)]  # fmt: skip
+        found, _ = _narrow(static_attention(*read, heads), dtype)
+        self.inside(rest[9], found.nbytes)
+        view(rest[9], shape, found.dtype)[...] = found
+
+    def _leaky(
+        self, grid, dtype, q, k, null, mask, n_tgt, n_src, q_b, q_row, q_head, k_b, k_row, k_head,
+        weights, nulls,
+    ):  # fmt: skip
+        batch, width = grid[0], q_row
+        assert (q_b, k_b) == (n_tgt * width, n_src * width) and (k_row, k_head) == (width, q_head)
+        shapes = {q: (batch, n_tgt, width), k: (batch, n_src, width), null: (width,),
+                  mask: (batch, n_src)}  # fmt: skip
+        read = [self._read(pointer, shape, dtype) for pointer, shape in shapes.items()]
+        made = leaky_attention(*read, width // q_head)
+        for pointer, found in zip((weights, nulls), made, strict=True):
+            self.inside(pointer, found.nbytes)
+            view(pointer, found.shape, np.float32)[...] = found
 
     def _symmetrize(
         self, batch, fwd, bwd, src, tgt, spans, n_src, n_tgt, fwd_b, fwd_s, fwd_t, bwd_b, bwd_s,
@@ -200,22 +259,29 @@ class FakeApi:
 
     def __init__(self, driver: FakeDriver, version: str = "10.9", memory: int = 1 << 20) -> None:
         self.driver, self.version, self.memory = driver, version, memory
+        self.per_row = 0  # bytes more for each row of a profile
         self.log: list[tuple] = []
-        self.refuse_plugins = False
+        self.refuse_plugins = self.old = False
+        self.fail_build: Exception | None = None
         self.fail_run = False
+        self.contexts = 0  # how many can still be made; 0: any number
 
     def register(self, archive, dtype):
-        names = {"static_attention": "StaticAttention", "leaky_attention": "LeakyAttention"}
-        return {names[kernel] for kernel, kind in archive.entries if kernel in names}
+        if self.old:
+            raise BackendError("TensorRT 10.9: ImportError: no plugins")
+        kernels = {kernel for kernel, kind in archive.entries if kind == dtype}
+        ops = frozenset(op for op, kernel in KERNEL_OF.items() if kernel in kernels)
+        return Plugins(f"mx_{archive.digest[:16]}", ops)
 
-    def forget_plugins(self):
-        self.log.append(("forget",))
-
-    def build(self, graph, profiles, *, workspace, capabilities, timings, progress):
-        marked = b"plugin_namespace" in graph
-        self.log.append(("build", profiles, workspace, tuple(capabilities), timings, marked))
-        if marked and self.refuse_plugins:
+    def build(
+        self, graph, profiles, *, workspace, memory, capabilities, timings, plugins, progress
+    ):
+        assert plugins == (b"plugin_namespace" in graph) and workspace <= memory
+        self.log.append(("build", profiles, workspace, tuple(capabilities), timings, plugins))
+        if plugins and self.refuse_plugins:
             raise BackendError("TensorRT: cannot read the graph: no plugin")
+        if self.fail_build:
+            raise self.fail_build
         progress("building", 1, 2)
         return b"ENGINE" + hashlib.sha256(graph).digest() + graph, b"timings"
 
@@ -227,20 +293,39 @@ class FakeApi:
         return FakeEngine(self, engine[38:], profiles[-1][1] if profiles else None)
 
 
+def unmarked(graph: bytes) -> bytes:
+    """The graph without the marks of plugins, which ONNX Runtime would not know."""
+    model = onnx.ModelProto.FromString(graph)
+    for node in model.graph.node:
+        kept = [a for a in node.attribute if a.name != "plugin_namespace"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return model.SerializeToString()
+
+
 class FakeEngine:
     def __init__(self, api: FakeApi, graph: bytes, profiles) -> None:
         self.api, self.profiles = api, profiles
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        graph = unmarked(graph)
         self.session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
 
     def memory(self, profile):
-        return self.api.memory
+        high = self.profiles[profile].shapes["src"][2] if self.profiles else (0,)
+        return self.api.memory + self.api.per_row * high[0]
 
     def wide(self, name):
         return self.session.get_inputs()[0].type == "tensor(int64)"
 
+    def outputs(self):
+        return [node.name for node in self.session.get_outputs()]
+
     def context(self):
+        if self.api.contexts == 1:
+            raise BackendError("TensorRT: cannot make an execution context: broken")
+        self.api.contexts -= self.api.contexts > 0
         return FakeContext(self)
 
 
@@ -268,7 +353,8 @@ class FakeContext:
         rows = len(feeds["src"])
         if rows == 1:
             feeds = {name: np.repeat(array, 2, axis=0) for name, array in feeds.items()}
-        names = [node.name for node in self.engine.session.get_outputs()]
+        names = self.engine.outputs()
+        assert set(addresses) == {*shapes, *names}
         for name, array in zip(names, self.engine.session.run(names, feeds), strict=True):
             array = array[:rows]
             assert array.dtype == np.float32

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from bundles import write_toy
 from fakes import SYMMETRIZE, FakeDriver, archive
+from stubs import run_python
 
 from mx.engine.aligner import Aligner
-from mx.engine.backends import choose, cuda_driver, ort, plugins
+from mx.engine.backends import choose, cuda_driver, ort, ort_cuda, plugins
 from mx.engine.backends.cuda_driver import Driver, OutOfMemory
-from mx.engine.backends.gpu import Device, Gpus, LinkFinder
+from mx.engine.backends.gpu import Device, GpuOptions, Gpus, LinkFinder
 from mx.engine.backends.ort_cuda import OrtLane, open_cuda
 from mx.engine.backends.tensorrt_api import Api
+from mx.engine.bundle import write_bundle
 from mx.engine.decode import Rule
 from mx.engine.errors import BackendError
 from mx.engine.kernels.launch import Archive, Kernel
@@ -58,6 +60,16 @@ def test_a_provider_that_does_not_start_is_never_the_cpu(bundle):
     """This ONNX Runtime takes the CUDA provider's name and runs on the CPU in silence."""
     with pytest.raises(BackendError, match=r"CUDA: its provider did not start: "):
         ort.cuda_session(bundle.graph("fp32"), 0, 1 << 30, "toy")
+
+
+def test_nothing_of_onnx_runtime_gets_among_the_links(bundle, monkeypatch, capsys):
+    """Its `preload_dlls` prints libraries that do not load to where the links go."""
+    monkeypatch.setattr(
+        ort.ort, "preload_dlls", lambda: print("Failed to load libcudnn.so.9"), raising=False
+    )
+    with pytest.raises(BackendError, match="did not start"):
+        ort.cuda_session(bundle.graph("fp32"), 0, 1 << 30, "toy")
+    assert capsys.readouterr().out == ""
 
 
 def test_the_driver_is_missing(monkeypatch):
@@ -107,10 +119,57 @@ def test_bound_outputs_become_links(bundle):
         assert [(a.links, a.scores) for a in found] == [(a.links, a.scores) for a in wanted]
     assert len(driver.calls("launch")) == 1  # both pairs at once; with `nulls`, all is fetched
     gpus.close()
-    assert not driver.memory_of and not driver.host_of and not driver.streams
+    assert driver.held() == ["1 x kernels", "1 x contexts"]  # which are not the lane's own
 
 
-def test_out_of_memory_inside_onnx_runtime(bundle):
+FULL = """
+import json, sys
+import numpy as np, onnxruntime as ort
+
+arena = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+where = ort.OrtMemoryInfo("Cpu", arena, 0, ort.OrtMemType.DEFAULT)
+ort.create_and_register_allocator(where, ort.OrtArenaCfg(1 << 21, 1, 1 << 16, -1))
+from fakes import FakeDriver
+from mx.engine.backends.cuda_driver import OutOfMemory
+from mx.engine.backends.gpu import Device
+from mx.engine.backends.ort_cuda import OrtLane
+from mx.engine.batching import Batch
+
+options = ort.SessionOptions()
+options.add_session_config_entry("session.use_env_allocators", "1")
+options.log_severity_level = 4
+session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+lane = OrtLane(session, Device(FakeDriver(), 0), None, where="cpu")
+for rows in (2, 4096):
+    ids, lengths = np.zeros((rows, 16), np.int32), np.full(rows, 16)
+    try:
+        lane.run(Batch(lengths, ids, lengths, ids, lengths), ("scores",))
+        print("fits")
+    except OutOfMemory as error:
+        print(str(error))
+"""
+
+
+def test_onnx_runtime_says_that_its_limit_is_reached(bundle, tmp_path):
+    """With its real arena, bounded as that of a GPU is by --gpu-memory."""
+    (tmp_path / "toy.onnx").write_bytes(bundle.graph("fp32"))
+    first, second = run_python(FULL, tmp_path / "toy.onnx").strip().split("\n")
+    assert first == "fits" and "smaller than requested bytes" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [("bfc_arena.cc:331 Failed to allocate memory for requested buffer of size 8388608", True),
+     ("bfc_arena.cc:376 Available memory of 0 is smaller than requested bytes of 2048", True),
+     ("CUDA failure 2: out of memory ; GPU=0", True),
+     ("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0", True),
+     ("CUDA failure 700: an illegal memory access was encountered", False)],
+)  # fmt: skip
+def test_what_onnx_runtime_says_when_memory_is_full(text, full):
+    assert ort.is_full(text) == full
+
+
+def test_other_errors_of_onnx_runtime_stay_what_they_are(bundle):
     session = ort._start(bundle.graph("fp32"), ["CPUExecutionProvider"], "toy")
     lane = OrtLane(session, Device(FakeDriver(), 0), None, where="cpu")
     rows = np.zeros((1, 4), np.int32)
@@ -118,7 +177,71 @@ def test_out_of_memory_inside_onnx_runtime(bundle):
     huge = SimpleNamespace(**{**vars(batch), "src": np.full((1, 4), 10**6, np.int32)})
     with pytest.raises(Exception, match=r"out of data bounds|indices element") as caught:
         lane.run(huge, ("scores",))
-    assert not isinstance(caught.value, OutOfMemory)  # other errors stay what they are
+    assert not isinstance(caught.value, OutOfMemory)
+
+
+# ---- opening CUDA, with ONNX Runtime's sessions on the CPU in place of the GPU's ----
+
+
+@pytest.fixture
+def with_kernels(bundle, tmp_path):
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    files["kernels.sm_80.zip"] = archive(SYMMETRIZE)
+    return write_bundle(tmp_path / "kernels.mx", bundle.manifest, files)
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Asks for (device, memory); the third session is refused."""
+    asked = []
+
+    def start(graph, device, memory, where):
+        asked.append((device, memory))
+        if len(asked) == 3:
+            raise BackendError("CUDA: its provider did not start: broken")
+        return ort._start(graph, ["CPUExecutionProvider"], where)
+
+    monkeypatch.setattr(ort_cuda, "need_cuda", lambda: None)
+    monkeypatch.setattr(ort_cuda, "cuda_session", start)
+    return asked
+
+
+def test_onnx_runtime_and_links_share_the_limit(with_kernels, sessions):
+    driver = FakeDriver(devices=2)
+    backend = open_cuda(with_kernels, None, 1, GpuOptions(memory=8 << 20), driver=driver)
+    assert sessions == [(0, 7 << 20), (1, 7 << 20)]
+    device = backend._lanes[0].device
+    device.use()
+    device.free(device.allocate(1 << 20))
+    with pytest.raises(OutOfMemory, match="would pass the limit of 8 MB"):
+        device.allocate((1 << 20) + 1)
+    assert backend.workers == 4 and "links on the GPU" in backend.describe()
+    backend.close()
+    assert not driver.held()
+
+
+def test_without_links_onnx_runtime_has_all(bundle, sessions):
+    backend = open_cuda(bundle, None, 1, GpuOptions(memory=8 << 20), driver=FakeDriver())
+    assert sessions == [(0, 8 << 20)] and not backend.finds_links
+
+
+def test_a_session_that_fails_leaves_nothing_behind(with_kernels, sessions):
+    driver = FakeDriver(devices=3)
+    with pytest.raises(BackendError, match="broken"):
+        open_cuda(with_kernels, None, 1, driver=driver)
+    assert len(driver.calls("open")) == 3 and not driver.held()
+
+
+def test_int8_is_not_for_cuda(bundle, sessions):
+    with pytest.raises(BackendError, match="int8 graphs are for CPUs"):
+        open_cuda(bundle, "int8", 1, driver=FakeDriver())
+    assert not sessions
+
+
+def test_a_graph_that_cuda_cannot_start_lets_auto_go_on():
+    """An error of the backend, not of the bundle: the next one may do better."""
+    with pytest.raises(BackendError, match="CUDA: toy: ONNX Runtime cannot load the graph"):
+        ort.cuda_session(b"nothing", 0, 1 << 20, "toy")
 
 
 # ---- plugins ----
@@ -145,20 +268,20 @@ def test_marking_changes_nothing_but_the_attribute(fused):
 
     data = fused.SerializeToString()
     ops = ("StaticAttention", "LeakyAttention")
-    marked = onnx.ModelProto.FromString(plugins.mark(data, ops))
+    marked = onnx.ModelProto.FromString(plugins.mark(data, ops, "mx_1"))
     found = 0
     for node in marked.graph.node:
         extra = [a for a in node.attribute if a.name == "plugin_namespace"]
         assert bool(extra) == (node.op_type in ops and node.domain == "mx")
         for attribute in extra:
-            assert onnx.helper.get_attribute_value(attribute) == b"mx"
+            assert onnx.helper.get_attribute_value(attribute) == b"mx_1"
             node.attribute.remove(attribute)
             found += 1
     assert found == sum(plugins.count(data, op) for op in ops) == 6
     assert marked.SerializeToString(deterministic=True) == fused.SerializeToString(
         deterministic=True
     )
-    assert plugins.mark(data, ()) == data
+    assert plugins.mark(data, (), "mx_1") == data
 
 
 def test_both_graphs_agree(fused):
@@ -187,6 +310,7 @@ def test_both_graphs_agree(fused):
     names = ["scores", "fwd", "bwd", "fwd_null", "bwd_null"]
     session = ort._start(fused.SerializeToString(), ["CPUExecutionProvider"], "plain")
     wanted = session.run(names, feeds)
+    assert plugins.link_weights(fused.SerializeToString()) == ("fwd", "bwd")
     model = type(fused)()
     model.CopyFrom(fused)
     kept = [f for f in model.functions if f.name not in plugins.KERNEL_OF]

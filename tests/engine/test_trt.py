@@ -10,6 +10,7 @@ from bundles import write_toy
 from fakes import SYMMETRIZE, FakeApi, FakeDriver, archive
 
 from mx.engine.aligner import Aligner
+from mx.engine.backends import trt
 from mx.engine.backends.gpu import GpuOptions, Gpus
 from mx.engine.backends.trt import Cache, classes, open_trt, profile, tokens_for
 from mx.engine.bundle import write_bundle
@@ -120,8 +121,11 @@ def test_everything_is_freed(setup, bundle):
     backend = it.open()
     aligned(backend, bundle, *corpus(120))
     assert it.driver.memory_of and it.driver.host_of
+    assert "4 x streams" in it.driver.held() and "2 x contexts" in it.driver.held()
     backend.close()
-    assert not it.driver.memory_of and not it.driver.host_of and not it.driver.streams
+    assert not it.driver.held()
+    with pytest.raises(BackendError, match="the backend is closed"):
+        aligned(backend, bundle, *corpus(3))
 
 
 @pytest.mark.parametrize("where", ["run", "launch"])
@@ -132,7 +136,21 @@ def test_an_error_is_told_and_frees_all_the_same(setup, bundle, where):
     with pytest.raises(BackendError, match="refused the run" if where == "run" else "LAUNCH"):
         aligned(backend, bundle, *corpus(20))
     backend.close()
-    assert not it.driver.memory_of and not it.driver.host_of and not it.driver.streams
+    assert not it.driver.held()
+
+
+@pytest.mark.parametrize("where", ["device", "build", "second context", "second device"])
+def test_what_fails_at_the_start_leaves_nothing_behind(setup, where):
+    it = setup(devices=2)
+    if where == "device":
+        it.driver.fail_open = 1
+    elif where == "build":
+        it.api.fail_build = BackendError("TensorRT: cannot build the engine: broken")
+    else:  # each of two devices has two lanes, each lane a context
+        it.api.contexts = {"second context": 2, "second device": 4}[where]
+    with pytest.raises(BackendError, match=r"broken|UNKNOWN"):
+        it.open()
+    assert it.driver.calls("open") and not it.driver.held()
 
 
 def test_streams_overlap(setup, bundle):
@@ -176,8 +194,36 @@ def test_a_pair_that_never_fits(setup, bundle):
 
 
 def test_an_engine_that_never_fits(setup):
-    with pytest.raises(BackendError, match="the engine needs"):
-        setup(room=1 << 20, memory=1 << 21).open()
+    it = setup(room=1 << 20, memory=1 << 21)
+    with pytest.raises(BackendError, match=r"the engine needs 2 MB, of 0 MB left; .*--gpu-memory"):
+        it.open()
+    assert not it.driver.held()
+
+
+def test_an_engine_that_does_not_fit_is_built_for_half_the_batch(
+    setup, bundle, monkeypatch, capsys
+):
+    monkeypatch.setattr(trt, "tokens_for", lambda bundle, limit: 2048)
+    it = setup(room=1 << 27, memory=1 << 20)
+    it.api.per_row = 1 << 20  # 128 rows of the shortest class are too many, 64 are not
+    backend = it.open()
+    assert backend.batch_tokens == 1024 and len(it.builds()) == 2
+    assert "trying with half the batch" in capsys.readouterr().err
+    src, tgt = corpus(40)
+    assert aligned(backend, bundle, src, tgt) == on_cpu(bundle, src, tgt)
+    backend.close()
+    assert not it.driver.held()
+
+
+def test_an_engine_is_kept_though_a_little_more_or_less_is_free(setup):
+    setup(room=5 << 30).open()
+    again = setup(room=(5 << 30) - (1 << 24))
+    again.open()
+    assert not again.builds()
+    little = setup()
+    little.options = GpuOptions(memory=1 << 28)  # a smaller workspace: another engine
+    little.open()
+    assert len(little.builds()) == 1 and little.builds()[0][2] == 1 << 27
 
 
 def test_batches_follow_the_memory(bundle):
@@ -250,6 +296,90 @@ def test_building_is_announced(setup, capsys):
     said = capsys.readouterr().err
     assert "building the fp32 engine of toy for Fake GPU, once" in said
     assert len(said.strip().split("\n")) == 1
+
+
+# ---- plugins ----
+
+
+@pytest.fixture(scope="module")
+def half_bundle(tmp_path_factory):
+    """A bundle with a graph that calls our ops, named fp16, and kernels for them."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    from cases_plugins import entries
+
+    folder = tmp_path_factory.mktemp("half")
+    toy = write_toy(folder / "plain.mx")
+    manifest = replace(toy.manifest, graphs={"fp16": "fp16.onnx"}, default_precision="fp16")
+    files = {"joint.spm": toy.read("joint.spm"), "fp16.onnx": with_attention(toy.graph("fp32"))}
+    files["kernels.sm_86.zip"] = archive(SYMMETRIZE, *entries(64))
+    return write_bundle(folder / "half.mx", manifest, files)
+
+
+def with_attention(graph: bytes) -> bytes:
+    """A call of StaticAttention, of which the scores do not depend."""
+    import onnx
+    from onnx import helper
+
+    model = onnx.ModelProto.FromString(graph)
+    body = [helper.make_node("Add", ["q", "k"], ["out"])]
+    opsets = [helper.make_opsetid("", 21)]
+    names = ["q", "k", "v", "lengths", "mask"]
+    made = helper.make_function("mx", "StaticAttention", names, ["out"], body, opsets, ["heads"])
+    model.functions.append(made)
+    given = ["src_rows", "src_rows", "src_rows", "src_lengths", "src_mask"]
+    call = helper.make_node("StaticAttention", given, ["unused"], domain="mx", heads=4)
+    model.graph.node.append(call)
+    return model.SerializeToString()
+
+
+def test_kernels_become_plugins(half_bundle, tmp_path):
+    it = Setup(half_bundle, tmp_path)
+    backend = it.open()
+    assert "plugins StaticAttention, links on the GPU" in backend.describe()
+    assert [call[5] for call in it.builds()] == [True]
+    src, tgt = corpus(10)
+    assert aligned(backend, half_bundle, src, tgt)
+    again = Setup(half_bundle, tmp_path)
+    again.open()
+    assert not again.builds()
+
+
+@pytest.mark.parametrize("how", ["refused", "old"])
+def test_without_plugins_if_they_do_not_work(half_bundle, tmp_path, how, capsys):
+    it = Setup(half_bundle, tmp_path)
+    it.api.refuse_plugins, it.api.old = how == "refused", how == "old"
+    backend = it.open()
+    assert "without plugins" in backend.describe()
+    assert "our kernels do not fit into this engine (TensorRT" in capsys.readouterr().err
+    assert [call[5] for call in it.builds()] == ([True, False] if how == "refused" else [False])
+    again = Setup(half_bundle, tmp_path)
+    again.api.refuse_plugins, again.api.old = it.api.refuse_plugins, it.api.old
+    again.open()
+    assert not again.builds()  # nor is it tried in vain again
+
+
+# ---- another kind of model ----
+
+
+def test_a_model_with_other_scores_and_fewer_outputs(tmp_path):
+    """Links are of its own scores, not of a harmonic mean that it does not use."""
+    toy = write_toy(tmp_path / "plain.mx", product=True, threshold=0.05)
+    files = {name: toy.read(name) for name in toy.manifest.files}
+    files["kernels.sm_80.zip"] = archive(SYMMETRIZE)
+    bundle = write_bundle(tmp_path / "other.mx", toy.manifest, files)
+    it = Setup(bundle, tmp_path)
+    backend = it.open()
+    src, tgt = corpus(30)
+    found, wanted = (
+        aligned(one, bundle, src, tgt, threshold=0.05)
+        for one in (backend, Aligner.load(bundle.path, backend="cpu").backend)
+    )
+    assert it.driver.calls("launch")
+    assert [links for links, *_ in found] == [links for links, *_ in wanted]
+    for (_, scores, _), (_, exact, _) in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(scores, exact, rtol=3e-7)
+    with pytest.raises(BackendError, match="does not give fwd_null, bwd_null"):
+        aligned(backend, bundle, src, tgt, nulls=True)
 
 
 # ---- several GPUs ----

@@ -231,18 +231,24 @@ def has_triton() -> bool:
 
 
 def kernel_files(
-    heads: int, head_width: int, architectures: Iterable[str], report: Callable[[str], None]
+    heads: int,
+    head_width: int,
+    architectures: Iterable[str],
+    report: Callable[[str], None],
+    attention: bool = True,
 ) -> dict[str, bytes]:
-    """The files of a bundle that hold the kernels for a model of this shape."""
+    """The files of a bundle that hold the kernels for a model of this shape; a model that has no
+    attention needs those of its links alone."""
     files: dict[str, bytes] = {}
     wanted: list[Variant] = []
     for architecture in architectures:
-        wanted = variants(heads, head_width, architecture)
+        wanted = variants(heads, head_width, architecture, ("fp16",) if attention else ())
         compiled = [compile_variant(variant, architecture) for variant in wanted]
         files[archive_name(architecture)] = archive(compiled)
     if not files:
         return files
-    absent = sorted(set(KERNELS) - {variant.kernel for variant in wanted})
+    expected = KERNELS if attention else ("symmetrize",)
+    absent = sorted(set(expected) - {variant.kernel for variant in wanted})
     shape = f"{heads} heads of width {head_width}"
     left = f"; none for {shape}: {', '.join(absent)}" if absent else ""
     report(f"kernels: {', '.join(v.name for v in wanted)} for {', '.join(files)}{left}")

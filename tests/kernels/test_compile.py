@@ -56,6 +56,24 @@ def test_what_a_model_needs() -> None:
     assert [v.name for v in variants(2, 8, "sm_80")] == ["symmetrize.fp32"]  # heads too narrow
 
 
+def test_a_model_without_attention_needs_its_links_alone(monkeypatch) -> None:
+    asked = []
+
+    def compiled(variant, architecture):
+        asked.append(variant.name)
+        return variant
+
+    monkeypatch.setattr(kernels, "compile_variant", compiled)
+    monkeypatch.setattr(kernels, "archive", lambda made: b"zip")
+    said: list[str] = []
+    assert set(kernels.kernel_files(4, 64, ["sm_80"], said.append, attention=False)) == {
+        "kernels.sm_80.zip"
+    }
+    assert asked == ["symmetrize.fp32"] and "none for" not in said[0]
+    kernels.kernel_files(4, 64, ["sm_80"], said.append)
+    assert len(asked) == 4
+
+
 def test_used_scratch_is_refused() -> None:
     ptx = ".visible .entry k(\n\t.param .u64 a,\n\t.param .u64 b,\n\t.param .u64 c\n)\n{ %s }"
     assert kernels.without_scratch(ptx % "[a]", "k").count(".param") == 1

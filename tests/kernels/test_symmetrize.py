@@ -6,6 +6,7 @@ from cases import SIDES, link_inputs
 from interpreted import run_symmetrize
 
 from mx.engine.kernels.reference import symmetrize_links
+from mx.export.kernels import variants
 
 
 def check(interpreter, inputs, threshold=0.1, **options):
@@ -35,9 +36,16 @@ def test_weights_in_any_order_of_axes(interpreter):
     check(interpreter, link_inputs([(5, 9), (3, 2)], 5, 9), turned=True)
 
 
-def test_the_longest_sentence_in_real_tiles(interpreter):
-    wanted = check(interpreter, link_inputs([(256, 256)], 256, 256), tile=(16, 64))
+def test_the_longest_sentence(interpreter):
+    # The interpreter's time goes by tiles: few large ones.
+    wanted = check(interpreter, link_inputs([(256, 256)], 256, 256), tile=(64, 128))
     assert wanted.counts[0] > 1000
+
+
+def test_real_tiles_on_and_off_their_sizes(interpreter):
+    tile = dict(variants(4, 64, "sm_80")[0].constants)
+    inputs = link_inputs([(16, 64), (17, 33), (2, 1), (0, 5)], 17, 64)
+    check(interpreter, inputs, tile=(tile["SRC"], tile["TGT"]))
 
 
 def test_a_window_counts_only_what_it_owns(interpreter):

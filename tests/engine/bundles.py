@@ -126,26 +126,28 @@ def write_toy(
     return write_bundle(path, manifest, files)
 
 
-def write_network(path, *, max_length: int = 48) -> Bundle:
+def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bundle:
     """A bundle with the graph of a real network, small and untrained."""
     import torch
 
     from mx.export.graph import plain_graph, weights_of
     from mx.trainer.config import ModelConfig
-    from mx.trainer.model import MaskAlign
+    from mx.trainer.objective import make_network
 
     toy = write_toy(path.with_name("vocabulary.mx"), max_length=max_length)
     size = toy.tokenizers()[0].vocab_size
     torch.manual_seed(1)
     config = ModelConfig(
-        width=40, ff=56, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0,
+        kind=kind, width=40, ff=56, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0,
         src_vocab=size, tgt_vocab=size,
     )  # fmt: skip
-    network = MaskAlign(config).eval()
+    network = make_network(config).eval()
     with torch.no_grad():  # sharper attention than untrained weights give
         for name, weight in network.named_parameters():
             if "query" in name or "qkv" in name:
                 weight *= 4
+            if "judge" in name:  # which an untrained student has zero
+                weight += torch.randn_like(weight)
     model = plain_graph(config, weights_of(network)).SerializeToString()
     files = {"fp32.onnx": model, "joint.spm": toy.read("joint.spm")}
     return write_bundle(path, toy.manifest, files)

@@ -61,7 +61,15 @@ def real(tmp_path_factory) -> Bundle:
     return write_network(tmp_path_factory.mktemp("real") / "real.mx")
 
 
-@pytest.mark.parametrize("which", ["toy", "real"])
+@pytest.fixture(scope="module")
+def student(tmp_path_factory) -> Bundle:
+    pytest.importorskip("torch")
+    from bundles import write_network
+
+    return write_network(tmp_path_factory.mktemp("student") / "student.mx", kind="student")
+
+
+@pytest.mark.parametrize("which", ["toy", "real", "student"])
 def test_same_bytes_for_all_batches_threads_and_chunks_with_thresholds_at_scores(which, request):
     """The threshold is a score that occurs, so the smallest change of that score moves a link."""
     path = request.getfixturevalue(which).path

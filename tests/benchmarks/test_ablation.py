@@ -9,7 +9,6 @@ import pytest
 import records
 from ablation import ROWS, directions, drop_end, steps
 from click.testing import CliRunner
-from conftest import SMALL, write_corpus
 
 from mx.trainer.cli import setting_options
 
@@ -52,24 +51,19 @@ def test_the_end_is_dropped_but_for_another_end():
 
 
 @pytest.fixture
-def data(tmp_path) -> Path:
+def data(corpus, tmp_path) -> Path:
     folder = tmp_path / "data" / "de-en"
     folder.mkdir(parents=True)
-    for file, name in zip(write_corpus(tmp_path), ("train.de", "train.en"), strict=True):
-        file.rename(folder / name)
-        first = (folder / name).read_text().split("\n")[:4]
+    for file, name in zip(corpus, ("train.de", "train.en"), strict=True):
+        (folder / name).write_bytes(file.read_bytes())
+        first = (folder / name).read_text("utf-8").split("\n")[:4]
         (folder / name.replace("train", "test")).write_text("".join(f"{x}\n" for x in first))
     (folder / "test.talp").write_text("0-0\n" * 4)
     return tmp_path / "data"
 
 
-def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path):
-    small = {k: v for k, v in SMALL.items() if k not in ("steps", "warm_start", "vocab_size")}
-    flags = [
-        f"--{'' if v is not False else 'no-'}{k.replace('_', '-')}"
-        + ("" if isinstance(v, bool) else f"={v}")
-        for k, v in small.items()
-    ]
+def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_arguments):
+    flags = train_arguments(steps=3, vocab_size=4000)  # the preset's, as the shared vocabulary
     results, work = tmp_path / "ablation.json", tmp_path / "work"
     arguments = ["--data", data, "--steps", 3, "--preset", "tiny", "--row", "none"]
     arguments += ["--row", "masked+leaky", "--work", work, "--json", results]

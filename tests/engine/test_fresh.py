@@ -19,7 +19,7 @@ def order(corpus, tmp_path, train_arguments):
     """A model of a few steps; --steps and --minutes of the order are overruled."""
 
     def make(**changes):
-        settings = train_arguments(steps=6, minutes=0, **changes.pop("settings", {}))
+        settings = [*train_arguments(steps=6, minutes=0), "--preset", "tiny"]
         keep = str(changes.pop("keep", tmp_path / "kept.mx"))
         files = changes.pop("files", corpus)
         return Order(*map(str, files), keep=keep, flags=shlex.join(settings), **changes)

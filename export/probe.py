@@ -13,6 +13,7 @@ import onnx
 
 from mx.engine.errors import MxError
 from mx.engine.files import read_pairs
+from mx.engine.kernels.reference import pool_words
 from mx.engine.text import Tokenizer, split
 from mx.export.graph import INPUTS
 from mx.trainer.cache import TokenCache
@@ -117,10 +118,7 @@ def open_session(model: bytes | onnx.ModelProto) -> "object":
 
 def pool(values: np.ndarray, src: Sentence, tgt: Sentence) -> np.ndarray:
     """Piece values (S, T) to word values: the largest of each word pair."""
-    words = np.zeros((src.n_words, tgt.n_words), np.float32)
-    inside = values[: len(src.words), : len(tgt.words)]
-    np.maximum.at(words, (src.words[:, None], tgt.words[None]), inside)
-    return words
+    return pool_words(values[: len(src.words), : len(tgt.words)], src.words, tgt.words)
 
 
 def word_values(

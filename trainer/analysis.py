@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from mx.engine.kernels.reference import pool_words
 from mx.engine.links import Gold, Link
 from mx.engine.score import score
 from mx.engine.text import Tokenizer
@@ -75,10 +76,7 @@ class Watcher:
         n_src, n_tgt = len(src), len(tgt)
 
         def pooled(cells: torch.Tensor) -> np.ndarray:
-            result = np.zeros((n_src, n_tgt), np.float32)
-            places = np.array(src_words)[:, None], np.array(tgt_words)[None]
-            np.maximum.at(result, places, cells.numpy())
-            return result
+            return pool_words(cells.numpy(), np.array(src_words), np.array(tgt_words))
 
         def predicted(side: int, hidden: torch.Tensor, words: list[int], n: int) -> np.ndarray:
             if not self.predicts:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from mx.engine.kernels.reference import pool_words
 from mx.engine.score import best_threshold, sweep
 from mx.engine.text import Tokenizer
 from mx.trainer.cache import TokenCache
@@ -123,10 +124,8 @@ def word_scores(
         fwd, bwd = model(ids[0], sizes[0], ids[1], sizes[1])
         for i, scores in zip(rows, symmetrize(fwd.weights, bwd.weights).cpu().numpy(), strict=True):
             (_, src_words), (_, tgt_words) = encoded[i]
-            pooled = np.zeros((len(src[i]), len(tgt[i])), np.float32)
             pieces = scores[: len(tgt_words), : len(src_words)].T
-            np.maximum.at(pooled, (np.array(src_words)[:, None], np.array(tgt_words)), pieces)
-            yield i, pooled
+            yield i, pool_words(pieces, np.array(src_words), np.array(tgt_words))
 
 
 def pad(rows: list[list[int]]) -> torch.Tensor:

@@ -44,13 +44,13 @@ def archive_name(architecture: str) -> str:
 
 
 def fitting(capability: tuple[int, int], names: Sequence[str]) -> str | None:
-    """The best of these architectures for a GPU. Code for 8.0 runs on 8.6, not the other way
-    round; from 9.0 on ours use what is particular to one GPU, so only the very same will do."""
-    major, minor = capability
-    if major >= 9:
-        return f"sm_{major}{minor}" if f"sm_{major}{minor}" in names else None
-    same = [name for name in names if name[3:-1] == str(major) and int(name[-1]) <= minor]
-    return max(same, default=None)
+    """The best of these architectures for a GPU: its own, else the newest before it. From 9.0 on
+    ours use what is particular to one GPU, so that code is for the very same alone. A cubin serves
+    later GPUs of its generation, and its PTX, which the driver translates, all later ones."""
+    mine = 10 * capability[0] + capability[1]
+    numbers = [int(name.removeprefix("sm_")) for name in names]
+    fit = [number for number in numbers if number == mine or number < min(mine, 90)]
+    return f"sm_{max(fit)}" if fit else None
 
 
 class Archive:
@@ -105,7 +105,8 @@ class Kernel:
         try:
             self._module = driver.load_module(archive.cubin(entry))
         except BackendError:
-            # A driver older than the cubin's assembler can still translate the PTX.
+            # A driver older than the cubin's assembler can still translate the PTX; and the cubin
+            # may be for an older generation of GPUs.
             self._module = driver.load_module(archive.ptx(entry) + b"\0")
         try:
             self._function = driver.function(self._module, entry.entry, entry.shared)

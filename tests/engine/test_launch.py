@@ -16,15 +16,17 @@ ALL = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 @pytest.mark.parametrize(
     ("capability", "wanted"),
     [((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"),
-     ((9, 0), "sm_90"), ((10, 0), "sm_100"), ((10, 3), None), ((12, 0), "sm_120"),
-     ((12, 1), None), ((7, 0), None), ((6, 1), None)],
+     ((9, 0), "sm_90"), ((10, 0), "sm_100"), ((10, 3), "sm_89"), ((12, 0), "sm_120"),
+     ((12, 1), "sm_89"), ((7, 0), None), ((6, 1), None)],
 )  # fmt: skip
 def test_the_kernel_for_a_gpu(capability, wanted):
     assert fitting(capability, ALL) == wanted
 
 
-def test_older_code_of_the_same_family_will_do():
+def test_older_code_will_do_unless_it_is_for_one_gpu():
     assert fitting((8, 9), ["sm_75", "sm_80", "sm_120"]) == "sm_80"
+    assert fitting((8, 9), ["sm_75", "sm_90"]) == "sm_75"
+    assert fitting((10, 3), ["sm_90", "sm_100"]) is None
     assert fitting((8, 0), ["sm_86"]) is None
     assert fitting((8, 0), []) is None
 
@@ -36,7 +38,8 @@ def test_a_bundle_keeps_them(tmp_path):
     files["kernels.sm_80.zip"] = archive(SYMMETRIZE)
     bundle = write_bundle(tmp_path / "with.zip", toy.manifest, files)
     assert find_archive(bundle, (8, 9)).entries["symmetrize", "fp32"] == SYMMETRIZE
-    assert find_archive(bundle, (9, 0)) is None
+    assert find_archive(bundle, (9, 0)).entries  # its PTX, translated
+    assert find_archive(bundle, (7, 5)) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"no zip", archive(SYMMETRIZE)[:-30]])

@@ -99,7 +99,7 @@ def run_symmetrize(
     tgt_words: np.ndarray,
     spans: np.ndarray,
     threshold: float,
-    tile: tuple[int, int] = (4, 8),
+    tile: tuple[int, int] = (8, 16),
     turned: bool = False,
     with_sentence: bool = True,
 ) -> dict[str, np.ndarray]:

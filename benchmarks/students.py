@@ -2,7 +2,7 @@
 
 Every variant is trained on the same text from the same seed links with the same steps, exported
 without gold and timed on one thread, by the commands that users have. A variant whose result is in
-the JSON file already is not run again.
+the JSON file already is not run again; `make tables` shows them.
 
     mx-seed --lowercase train.en train.fr -o /dev/null --scores seeds.links
     python benchmarks/students.py train.en train.fr --seeds seeds.links --gold test.en test.fr \\
@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import records
 
 from mx.engine.files import read_lines
 
@@ -130,16 +132,16 @@ def main() -> None:
         ]
         copy.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         arguments.timed_pairs = len(lines)
-    found = json.loads(arguments.output.read_text("utf-8")) if arguments.output.exists() else {}
     for name in arguments.variants:
-        if found.get(name, {}).get("steps") != arguments.steps:
-            found[name] = measure(name, arguments)
+        row = records.load(arguments.output).get(name, {})
+        if row.get("steps") != arguments.steps:
+            row = measure(name, arguments) | records.circumstances(("torch", "onnxruntime"))
         elif arguments.speed:
-            found[name]["pairs_per_cpu_second"] = speed(folder_of(name, arguments), arguments)
+            row["pairs_per_cpu_second"] = speed(folder_of(name, arguments), arguments)
         else:
             continue
-        arguments.output.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
-    for name, row in found.items():
+        records.add(arguments.output, name, row)
+    for name, row in records.load(arguments.output).items():
         print(
             f"{name:26s} AER {row['aer']:5.2f} (best {row['best_aer']:5.2f})  "
             f"{row['train_cpu_seconds']:6.0f} CPU-s  "

@@ -19,7 +19,7 @@ from charts import Axes, Point, chart
 from mx.engine.errors import MxError
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/accuracy.md")
+PAGES = ("README.md", "docs/accuracy.md", "docs/student.md")
 SETS = ("en-fr", "de-en", "ja-en")
 OPEN, CLOSE = "<!-- table: ", "<!-- end -->"
 NOTHING = "*Nothing measured yet.*"
@@ -121,9 +121,37 @@ def ablation(runs: Runs) -> str:
     return "\n".join([*lines, "", f"{one['signature']}; {one['hardware']}; {one['date']}."])
 
 
+# ---- students ----
+
+
+def students(runs: Runs) -> str:
+    """Every variant of the student, the default first, then by AER."""
+    lines = [
+        "| variant | AER | at best threshold | learning, CPU | pairs a CPU second | int8 graph |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, run in sorted(runs.items(), key=lambda item: (item[0] != "default", item[1]["aer"])):
+        lines.append(
+            f"| {name} | {run['aer']:.2f} | {run['best_aer']:.2f} "
+            f"| {clock(run['train_cpu_seconds'])} | {run['pairs_per_cpu_second']:,} "
+            f"| {run['bytes'].get('int8', 0) / 1e6:.1f} MB |"
+        )
+    one = next(iter(runs.values()))
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{one['steps']} steps each, from the same seed links (not counted in the learning), "
+            "threshold chosen without gold; pairs a CPU second file to file on one thread. "
+            f"{one['hardware']}; {one['date']}; `benchmarks/results/students.json`.",
+        ]
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
     "accuracy": ("accuracy.json", accuracy),
     "ablation": ("ablation.json", ablation),
+    "students": ("students.json", students),
 }
 
 
@@ -167,6 +195,20 @@ def plots(results: Path) -> dict[str, str]:
     return found
 
 
+def pareto(results: Path) -> dict[str, str]:
+    """AER against the CPU time of aligning: students, Mask-Align and other aligners."""
+    tried = records.load(results / "students.json")
+    runs = [r for r in ordered(records.load(results / "accuracy.json")) if r["set"] == "en-fr"]
+    points = [point(run, run["pairs_per_cpu_second"]) for run in runs]
+    for name, run in tried.items():
+        x, y = run["pairs_per_cpu_second"], run["aer"]
+        points.append(Point(name, "variants of the student", x, y, y, y))
+    if not tried:
+        return {}
+    axes = Axes("en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high")
+    return {"pareto-en-fr.svg": chart(axes, points)}
+
+
 def learning(run: dict[str, Any]) -> float:
     return float((run.get("train") or run.get("both") or {}).get("wall", 0.0))
 
@@ -185,7 +227,8 @@ def wanted(root: Path, results: Path) -> dict[Path, str]:
     files = {root / name: (root / name) for name in PAGES if (root / name).exists()}
     pages = {path: filled(path.read_text("utf-8"), results) for path in files}
     images = root / "docs" / "images"
-    return pages | {images / name: text for name, text in plots(results).items()}
+    drawn = plots(results) | pareto(results)
+    return pages | {images / name: text for name, text in drawn.items()}
 
 
 def changed(root: Path = ROOT, results: Path = records.RESULTS) -> dict[Path, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,10 +51,11 @@ class Pool:
     cores: int = 1
     gpus: int | None = None  # 0 or 1 for each; None: 1 if the cluster has any
 
-    def arguments(self, ray: Any, backend: str, *, alone: bool) -> dict[str, Any]:
+    def arguments(self, ray: Any, backend: str, blocks: int | None = None) -> dict[str, Any]:
         """For `map_batches`, which starts lost actors again and repeats what they had begun, as
-        often as it takes, unless told otherwise. A pool that is not `alone` grows as far as those
-        who read and write leave it room: actors keep what they were given."""
+        often as it takes, unless told otherwise. A pool for so many `blocks` has the cluster to
+        itself; one without a number grows as far as those who read and write leave it room, since
+        actors keep what they were given."""
         have = ray.cluster_resources()
         gpus = self.gpus
         if gpus is None:
@@ -65,7 +67,8 @@ class Pool:
                 f"each aligner wants {what}, but the cluster has {have.get('CPU', 0):g} cores and "
                 f"{have.get('GPU', 0):g} GPUs; give fewer with --threads, or --backend cpu"
             )
-        size: dict[str, int] = {"size": self.actors or room}
+        alone = blocks is not None
+        size: dict[str, int] = {"size": min(self.actors or room, blocks or room)}
         if not (alone or self.actors or gpus):
             size = {"min_size": 1, "max_size": room}
         cores = 1 if gpus else self.cores
@@ -265,7 +268,7 @@ def align_dataset(
     names = {links, scores} & set(ds.schema().names)
     if names:
         raise MxError(f"the dataset has a column {names.pop()} already; name another one")
-    pool = Pool(actors, cores, gpus).arguments(ray, load.get("backend", "auto"), alone=False)
+    pool = Pool(actors, cores, gpus).arguments(ray, load.get("backend", "auto"))
     ds.context.execution_options.preserve_order = True
     # Blocks of exactly one chunk, from the first row on: what is computed together is then the
     # same whatever the files were cut into.
@@ -296,7 +299,7 @@ def align_blocks(
         batch_size=1,
         batch_format="pyarrow",
         fn_constructor_args=(work, pool.cores),
-        **pool.arguments(ray, backend, alone=True),
+        **pool.arguments(ray, backend, len(blocks)),
     )
     for row in found.iter_rows():
         note = json.loads(row["note"])
@@ -314,21 +317,45 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # stderr is for people
     ray = _imported()
     try:
-        ray.init(
-            address=address or None,
-            include_dashboard=None if address or os.environ.get("RAY_ADDRESS") else False,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-        )
+        with _hushed():
+            ray.init(
+                address=address or None,
+                include_dashboard=None if address or os.environ.get("RAY_ADDRESS") else False,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
     except Exception as error:  # Ray has no common class of its own errors
-        line = str(error).strip().split("\n")[0]
+        line = str(error).strip().split("\n")[0].removesuffix(".")
         what = f"join the Ray cluster {address}" if address else "start or join a Ray cluster"
-        raise MxError(f"cannot {what}: {line}") from error
+        raise MxError(f"cannot {what}: {line}{_token_hint()}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Inside, nothing reaches stderr: what Ray's libraries write there themselves, past Python,
+    is about their own log, and once a second when a cluster does not answer."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _token_hint() -> str:
+    """Clusters since Ray 2.59 may want a token; their answer to a process without one does not
+    say so."""
+    if os.environ.get("RAY_AUTH_MODE"):
+        return ""
+    return "; if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or its file, here"
 
 
 def _imported() -> Any:

@@ -6,8 +6,10 @@ Everything that differs between one process and several is here; the loop sees a
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -120,9 +122,38 @@ def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> It
         raise MxError(f"process {local + 1} of this machine has no CUDA device of its own")
     if cuda:
         torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
+    shared, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    dist.init_process_group(
+        "nccl" if cuda else "gloo", store=meet(shared, rank, size, timeout), rank=rank,
+        world_size=size, timeout=timeout,
+    )  # fmt: skip
     try:
         place = torch.device("cuda", local) if cuda else torch.device("cpu")
-        yield World(place, dist.get_rank(), dist.get_world_size())
+        yield World(place, rank, size)
     finally:
         dist.destroy_process_group()
+
+
+def meet(
+    shared: dist.Store, rank: int, size: int, timeout: timedelta = timedelta(hours=12)
+) -> dist.Store:
+    """A part of the launcher's store for the processes that are started together now.
+
+    The launcher keeps its store when it starts lost processes again, and torch would take the
+    addresses of those for ours and wait for them (pytorch issue 135712). How often it did so is
+    no name for a part: each machine counts for itself. So rank 0 gives a new name and answers
+    all who ask for it; one that lost processes have left there is never answered.
+    """
+    name, end = secrets.token_hex(8), time.monotonic() + timeout.total_seconds()
+    if rank == 0:
+        shared.set("round", name)
+        for other in range(1, size):
+            shared.set(f"{name}/{other}/{shared.get(f'{name}/{other}').decode()}", "yes")
+        return dist.PrefixStore(name, shared)
+    while time.monotonic() < end:
+        given = shared.get("round").decode()
+        shared.set(f"{given}/{rank}", name)
+        with contextlib.suppress(dist.DistStoreError):  # not answered, or not yet: look again
+            shared.wait([f"{given}/{rank}/{name}"], timedelta(seconds=1))
+            return dist.PrefixStore(given, shared)
+    raise MxError(f"process {rank} of {size} did not hear from the first one within {timeout}")

@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from mx.engine.errors import MxError
-from mx.trainer.distributed import World, joined, launch
+from mx.trainer.distributed import World, joined, launch, meet
 from mx.trainer.train import train
 
 
@@ -69,3 +72,23 @@ def test_compiling_without_a_compiler_is_explained(monkeypatch, start, tmp_path)
 def test_gpus_need_no_cpp_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     World(torch.device("cuda")).compile(torch.nn.Linear(1, 1))
+
+
+def test_processes_meet_those_of_their_own_round():
+    """Also when the store has all that an earlier round has left, and the first one is late."""
+    shared = torch.distributed.HashStore()
+
+    def start(delays):
+        def one(rank):
+            time.sleep(delays[rank])
+            return meet(shared, rank, len(delays), timedelta(seconds=60))
+
+        with ThreadPoolExecutor(len(delays)) as pool:
+            return list(pool.map(one, range(len(delays))))
+
+    for delays in ((0, 0.1, 0.2), (0.3, 0, 0), (0, 0, 0.1), (0.1, 0)):
+        stores = start(delays)
+        stores[0].set("delays", str(delays))
+        assert {store.get("delays") for store in stores} == {str(delays).encode()}
+    with pytest.raises(MxError, match="process 1 of 2 did not hear from the first one"):
+        meet(shared, 1, 2, timedelta(seconds=0.1))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-STEPS = 160
+STEPS = 100
 ON_LINUX = Path("/proc/self/environ").exists()
 
 
@@ -43,6 +43,10 @@ def workers(run: Path) -> dict[int, tuple[int, int]]:
     return found
 
 
+def finish(process: subprocess.Popen, run: Path) -> None:
+    assert process.wait(300) == 0, run.with_suffix(".log").read_text()
+
+
 def wait_for(condition, process, seconds=300):
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
@@ -55,22 +59,23 @@ def wait_for(condition, process, seconds=300):
 @pytest.mark.slow
 @pytest.mark.skipif(not ON_LINUX, reason="looks for the processes in /proc")
 def test_a_lost_process_changes_nothing(corpus, tmp_path, train_arguments, read_log):
-    settings = {"steps": STEPS, "save_every": 10, "eval_every": 80, "ema": 0.0, "keep": 2}
+    settings = {"steps": STEPS, "save_every": 10, "eval_every": 50, "ema": 0.0, "keep": 2}
     arguments = train_arguments(**settings)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert torchrun(corpus, whole, arguments).wait(600) == 0, whole.with_suffix(".log").read_text()
+    finish(torchrun(corpus, whole, arguments), whole)
 
     process = torchrun(corpus, broken, arguments)
     try:
         wait_for(lambda: list((broken / "checkpoints").glob("step-*")), process)
         lost, _ = wait_for(lambda: workers(broken), process)[1]
         os.kill(lost, signal.SIGKILL)
-        assert process.wait(600) == 0, broken.with_suffix(".log").read_text()
+        wait_for(lambda: {1} == {restarts for _, restarts in workers(broken).values()}, process)
+        finish(process, broken)
     finally:
-        process.kill()
+        process.terminate()  # the launcher ends the others
     steps = [line["step"] for line in read_log(broken)]
-    assert steps.count(STEPS) >= 1 and (broken / "model.safetensors").exists()
-    assert "step" in broken.with_suffix(".log").read_text()
+    assert steps[-1] == STEPS and len(set(steps)) == STEPS
+    assert [step for step in steps if step < 10 and steps.count(step) > 1] == []  # went on
     one, two = (load_file(run / "model.safetensors") for run in (whole, broken))
     assert one.keys() == two.keys()
     for name, value in one.items():

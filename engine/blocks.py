@@ -64,7 +64,7 @@ class Block:
         line, errors = self.first + 1, self.form.errors
         sides = [read_span(*span, line, errors=errors) for span in self.spans]
         if self.form.kind == "text":
-            return zip(*sides, strict=True)  # type: ignore[return-value]
+            return zip(*sides, strict=True)
         if self.form.kind == "jsonl":
             return _json_rows(self, sides[0])
         return (columns(text, self.form.kind == "tab") for text in sides[0])

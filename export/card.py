@@ -8,7 +8,7 @@ from mx.engine.bundle import Manifest
 def card(manifest: Manifest, sizes: dict[str, int]) -> str:
     """Markdown."""
     src, tgt = manifest.languages
-    model, thresholds = manifest.model, manifest.thresholds
+    thresholds = manifest.thresholds
     lines = [
         f"# {manifest.name}",
         "",
@@ -21,8 +21,7 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| network | width {model['width']}, feed-forward {model['ff']}, {model['heads']} heads, "
-        f"{model['encoder_layers']} + {model['decoder_layers']} layers |",
+        f"| network | {network(manifest)} |",
         f"| variant | {variant(manifest)} |",
         f"| vocabulary | {vocabulary(manifest)} |",
         f"| longest sentence in training | {manifest.max_length} pieces |",
@@ -69,8 +68,24 @@ def language(code: str) -> str:
     return "an undetermined language" if code == "und" else code
 
 
+def is_student(manifest: Manifest) -> bool:
+    return manifest.model.get("kind") == "student"  # older bundles do not say
+
+
+def network(manifest: Manifest) -> str:
+    model = manifest.model
+    size = f"width {model['width']}, feed-forward {model['ff']}"
+    if is_student(manifest):
+        return f"symmetric student, {size}, {model['encoder_layers']} layers"
+    layers = f"{model['encoder_layers']} + {model['decoder_layers']} layers"
+    return f"Mask-Align, {size}, {model['heads']} heads, {layers}"
+
+
 def variant(manifest: Manifest) -> str:
     model = manifest.model
+    if is_student(manifest):
+        refined = model["refine"]
+        return f"scores corrected by {refined} channels" if refined else "no correction of scores"
     parts = [
         "static-KV masked decoder" if model["masked"] else "autoregressive decoder",
         "leaky attention" if model["leaky"] else "no NULL",

@@ -6,7 +6,7 @@ Reading and tokenising text is left to `corpus.py`, tensors to `model.py`.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -268,7 +268,7 @@ def evaluation_batches(
         yield batches.batch(group)
 
 
-def prefetch(steps: Iterator[Step], depth: int = 4) -> Iterator[Step]:
+def prefetch(steps: Iterator[Step], depth: int = 4) -> Generator[Step, None, None]:
     """The same steps, prepared by a thread while the network computes."""
     ready: queue.Queue[Step | BaseException] = queue.Queue(depth)
     stop = threading.Event()

@@ -88,8 +88,8 @@ def word_links(
             row, t, s = (scores >= lowest).nonzero(as_tuple=True)
             values = scores[row, t, s].tolist()
             src, tgt = (side.word_ids_padded(chunk[group]) for side in (cache.src, cache.tgt))
-            row, t, s = row.cpu().numpy(), t.cpu().numpy(), s.cpu().numpy()
-            links = zip(group[row], src[row, s], tgt[row, t], values, strict=True)
+            rows, ts, ss = (places.cpu().numpy() for places in (row, t, s))
+            links = zip(group[rows], src[rows, ss], tgt[rows, ts], values, strict=True)
             for k, i, j, value in links:
                 found[k].append((int(i), int(j), value))
         yield from (pooled(links) for links in found)

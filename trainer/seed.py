@@ -180,7 +180,8 @@ class _Learner:
 
     def _update(self, counts: npt.NDArray[np.float64], moves: tuple[Moves, Moves]) -> None:
         self.counts = counts
-        self.prior.update(np.bincount(self.class_of, counts, len(self.prior.keys)))
+        by_class = np.bincount(self.class_of, counts, len(self.prior.keys))
+        self.prior.update(by_class.astype(np.float64))
         fwd, bwd = self.prior.counts_at(self.class_of, self.src_of, self.tgt_of)
         fwd += counts
         bwd += counts

@@ -6,7 +6,6 @@ weighted links of any mix of them. Where the links are kept is the matter of `co
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -79,18 +78,18 @@ class LinkFile:
 
     def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
         number = 0
-        with closing(read_lines(self.path)) as lines:
-            for number, (src, tgt) in enumerate(pairs, 1):
-                line = next(lines, None)
-                if line is None:
-                    raise InputError(
-                        f"{self.path} ends after {number - 1:,} lines but the text goes on; "
-                        "a teacher needs a line of links for each pair, empty if it has none"
-                    )
-                where = f"{self.path} line {number}"
-                yield self.checked(parse_scored(line, where=where), len(src), len(tgt), where)
-            if next(lines, None) is not None:
-                raise InputError(f"{self.path} has more lines than the text, which has {number:,}")
+        lines = read_lines(self.path)
+        for number, (src, tgt) in enumerate(pairs, 1):
+            line = next(lines, None)
+            if line is None:
+                raise InputError(
+                    f"{self.path} ends after {number - 1:,} lines but the text goes on; "
+                    "a teacher needs a line of links for each pair, empty if it has none"
+                )
+            where = f"{self.path} line {number}"
+            yield self.checked(parse_scored(line, where=where), len(src), len(tgt), where)
+        if next(lines, None) is not None:
+            raise InputError(f"{self.path} has more lines than the text, which has {number:,}")
 
     def checked(
         self, links: list[ScoredLink], n_src: int, n_tgt: int, where: str

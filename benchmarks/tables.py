@@ -89,7 +89,8 @@ def remarks(runs: list[dict[str, Any]]) -> list[str]:
     return [
         f"Lowercased, gold pairs (without links) at the end of everybody's text: {sizes}. "
         "Named after a peer: the way of joining its directions that had the lowest AER there. "
-        f"{'; '.join(machines)}; {when}; `benchmarks/results/accuracy.json`."
+        f"{'; '.join(machines)}; {when}; `benchmarks/results/accuracy.json`.",
+        *(f"{run['set']} {run['system']}: {run['remark']}." for run in runs if "remark" in run),
     ]
 
 

@@ -11,7 +11,7 @@ DEMO := .venv-demo
 
 # The engine alone, without torch, as a user installs it.
 demo: $(DEMO)/.ready
-	$(DEMO)/bin/mx-align tests/data/sample.en tests/data/sample.fr
+	$(DEMO)/bin/mx-align tests/data/sample.en tests/data/sample.fr --langs en-fr
 
 $(DEMO)/.ready: pyproject.toml constraints.txt $(shell find engine -name '*.py' -o -path '*models*')
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)

@@ -16,7 +16,7 @@ def lines(name: str) -> list[str]:
 
 
 def test_the_sample_is_aligned_without_torch():
-    files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "--langs", "en-fr"]
     code = f"from mx.engine.cli import main; main({files}, prog_name='mx-align')"
     done = run_guarded({"torch", "triton", "mx.trainer", "mx.export"}, code)
     assert done.returncode == 0, done.stderr
@@ -37,10 +37,37 @@ def test_adjectives_change_places():
     assert {(0, 0), (1, 2), (2, 1), (3, 3)} <= set(links)
 
 
+def test_german_is_aligned_both_ways():
+    src, tgt = "das haus ist nicht klein .", "the house is not small ."
+    wanted = [(k, k) for k in range(6)]
+    assert Aligner.load(langs="de-en").align_pair(src, tgt).links == wanted
+    assert Aligner.load(langs="en-de").align_pair(tgt, src).links == wanted
+
+
+def test_accents_do_not_matter():
+    aligner = Aligner.load(langs="en-fr")
+    found = [
+        aligner.align_pair("the committee was created", tgt).links
+        for tgt in ("le comité a été créé", "le comite a ete cree", "LE COMITÉ A ÉTÉ CRÉÉ")
+    ]
+    assert found[0] == found[1] == found[2] and (1, 1) in found[0]
+
+
 def test_languages_without_a_model_are_named():
-    assert list(installed_models()) == ["en-fr"]
-    with pytest.raises(MxError, match=r"no model for fi-hu; installed: en-fr"):
+    assert list(installed_models()) == ["de-en", "en-fr"]
+    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, en-fr"):
         Aligner.load(langs="fi-hu")
+    with pytest.raises(MxError, match=r"which model\? installed: de-en, en-fr; choose"):
+        Aligner.load()
+
+
+def test_the_models_are_small_and_say_where_they_come_from():
+    folders = installed_models().values()
+    assert sum(f.stat().st_size for path in folders for f in path.iterdir()) < 20e6
+    for path in folders:
+        card = (path / "README.md").read_text("utf-8")
+        for part in ("AER", "Licence of the data", "Cost:", "## Limits"):
+            assert part in card
 
 
 def test_lines_of_open_files_are_read_without_their_newline():

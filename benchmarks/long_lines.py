@@ -1,5 +1,5 @@
 """Whether links stay as good when sentences are joined into long lines: AER of a bundle on a gold
-set as it is, and with 5 and 10 neighbouring pairs made one line each.
+set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
 
     python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp
 """

@@ -43,10 +43,10 @@ VARIANTS: dict[str, list[str]] = {
 }
 
 
-def run(*command: Any, quiet: bool = True) -> tuple[float, float]:
+def run(*command: Any) -> tuple[float, float]:
     """Wall and CPU seconds of a command."""
     before, start = os.times(), time.monotonic()
-    subprocess.run([str(word) for word in command], check=True, capture_output=quiet)
+    subprocess.run([str(word) for word in command], check=True, capture_output=True)
     after = os.times()
     return time.monotonic() - start, sum(after[2:4]) - sum(before[2:4])
 
@@ -68,7 +68,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     train = [
         tool("mx-train"), arguments.src, arguments.tgt, "-o", folder, "--student", "--lowercase",
         "--teacher", arguments.seeds, "--steps", arguments.steps, "--eval-every", arguments.steps,
-        "--threads", 1, *files, *VARIANTS[name],
+        "--threads", 1, "--restart", *files, *VARIANTS[name],
     ]  # fmt: skip
     _, cpu = run(*train)
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]

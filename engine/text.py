@@ -143,7 +143,7 @@ class Tokenizer:
         """
         pieces = [self._model.id_to_piece(i) for i in range(self.vocab_size)]
         marked = [piece.startswith(MARK) or i == self._unk for i, piece in enumerate(pieces)]
-        told = MARK in self._model.encode("a", out_type=str)[0]
+        told = self._model.encode("a", out_type=str)[0].startswith(MARK)
         return np.array(marked if told else [True] * len(pieces), np.float32)
 
     def encode(self, words: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -357,7 +357,8 @@ def compiled(options: Options, config: RunConfig, report: Report) -> dict[str, b
         report("kernels left out: triton is not installed (pip install triton)")
         return {}
     model = config.model
-    return kernels.kernel_files(model.heads, model.width // model.heads, wanted, report)
+    shape = model.heads, model.width // model.heads
+    return kernels.kernel_files(*shape, wanted, report, attention=model.kind != "student")
 
 
 def write(

@@ -227,7 +227,9 @@ def check(config: RunConfig) -> RunConfig:
                 problems.append(f"{f.name} must be of type {name}, not {value!r}")
     if problems:
         raise MxError("impossible settings: " + "; ".join(problems))
-    if model.width % (2 * model.heads):
+    if model.kind == "student" and not model.leaky:
+        problems.append("a student always has NULL: leaky cannot be off")
+    if model.kind != "student" and model.width % (2 * model.heads):
         problems.append(
             f"width {model.width} must be a multiple of twice the heads ({model.heads})"
         )

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from mx.engine.text import Tokenizer, split
 from mx.trainer import cache as token_cache
 from mx.trainer.cache import TokenCache
 from mx.trainer.checkpoint import MODEL
+from mx.trainer.checkpoint import folders as checkpoints
 from mx.trainer.config import RunConfig
 from mx.trainer.data import TeacherLinks
 from mx.trainer.teacher import SEED, is_bound_to_text, mixed, open_teacher
@@ -178,7 +179,13 @@ def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenise(texts, config, run, key, report)
     names = teachers(texts, config)
-    if names and read_key(folder / "links") != link_key(key, names):
+    taught = read_key(folder / "links")
+    if names and taught != (wanted := link_key(key, names)):
+        if taught and taught.get("teachers") != wanted["teachers"] and checkpoints(run):
+            raise MxError(
+                f"{run} was taught by {' and '.join(names)} as it was before; "
+                "put that back, choose another folder, or begin anew with --restart"
+            )
         teach(names, texts, config, run, key, report)
 
 
@@ -262,19 +269,21 @@ def teach(
     (folder / "key.json").unlink(missing_ok=True)  # it says that the others are whole
     report("finding links to learn from")
     found = mixed([teacher.align(text()) for teacher in who])
-    lines = list(train.lines)
-    held_out = texts.valid_last and not texts.valid_src
-    if held_out and len(valid):
-        lines += [train.counts.read + line for line in valid.lines]
-    links = at_lines(found, lines)
-    write_links(folder / "train", islice(links, len(train)))
+    held_out = bool(texts.valid_last and not texts.valid_src)
+    behind = (train.counts.read + line for line in valid.lines) if held_out else ()
+    links = at_lines(found, chain(train.lines, behind))
+    write_links(folder / "train", islice(links, len(train)) if held_out else links)
     if held_out:
         write_links(folder / "valid", links)
     elif texts.valid_src and texts.valid_tgt and not any(map(is_bound_to_text, names)):
         pairs = [teacher.align(words(texts.valid_src, texts.valid_tgt)) for teacher in who]
         write_links(folder / "valid", at_lines(mixed(pairs), valid.lines))
     else:
+        if texts.valid_src:
+            report("a file of links has none for the validation text: no accuracy is measured")
         shutil.rmtree(folder / "valid", ignore_errors=True)
+    for old in (run / "cache").glob("round-*"):  # made from other links
+        shutil.rmtree(old)
     with atomic_write(folder / "key.json") as file:
         file.write(json.dumps(link_key(key, names)).encode())
 
@@ -301,15 +310,13 @@ def write_links(
 
 
 def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
-    """The items whose number is among the ascending `lines`."""
+    """The items whose number is among the ascending `lines`; reads them all."""
     numbers = iter(lines)
     line = next(numbers, None)
     for number, item in enumerate(items):
         if number == line:
             yield item
             line = next(numbers, None)
-            if line is None:
-                return
 
 
 def link_key(key: dict[str, Any], names: list[str]) -> dict[str, Any]:
@@ -322,8 +329,10 @@ def identity(name: str) -> list[Any]:
     path = Path(name)
     if name == SEED:
         return [name]
-    files = [path / MODEL, path / MANIFEST, path]
-    stat = next(file for file in files if file.exists()).stat()
+    found = [file for file in (path / MODEL, path / MANIFEST, path) if file.exists()]
+    if not found:
+        raise InputError(f"the teacher {name} is gone; put it back, or begin anew with --restart")
+    stat = found[0].stat()
     return [name, stat.st_size, stat.st_mtime_ns]
 
 

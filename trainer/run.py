@@ -93,6 +93,9 @@ def settle(command: Command, report: Report) -> None:
     """
     run = command.run
     if command.restart:
+        for name in command.texts.teacher if command.texts else ():
+            if Path(name).resolve().is_relative_to(run.resolve()):
+                raise MxError(f"--restart would delete the teacher {name}; use another folder")
         clear(run)
     trained = any((run / "checkpoints").glob("step-*"))
     asked, texts = wanted(command)

@@ -3,7 +3,7 @@
 Knows tensors only. It learns from links of a teacher (`teacher.py`); its loss is in `objective.py`.
 
 One small encoder reads both sides. A layer sees a piece and its two neighbours, and nothing but the
-order of pieces tells where they are, so a long line is read just as well as a short one. Scores of
+order of pieces tells where they are, so a piece is read the same wherever it stands. Scores of
 all pairs lean towards the diagonal by a learned amount and are turned into weights both ways, with
 NULL each way; then a look at the weights around each cell corrects its score: neighbours tend to
 be linked to neighbours, which is what an HMM aligner knows of word order.
@@ -121,7 +121,7 @@ class Student(nn.Module):
         src_valid, tgt_valid = valid(src_lengths, src.shape[1]), valid(tgt_lengths, tgt.shape[1])
         src_words, tgt_words = self.words(src, src_lengths, 0), self.words(tgt, tgt_lengths, 1)
         cells = tgt_words[:, :, None] & src_words[:, None, :]  # (B, T, S)
-        scores = self.query(y) @ self.key(x).transpose(1, 2) * self.config.width**-0.5
+        scores = (self.query(y) * self.config.width**-0.5) @ self.key(x).transpose(1, 2)
         away = distance(src_lengths, src.shape[1], tgt_lengths, tgt.shape[1])
         scores = scores.float() - self.diagonal[0] * away - self.diagonal[1] * away.square()
         nulls = self.tgt_null(y).float(), self.src_null(x).float()  # (B, T, 1), (B, S, 1)

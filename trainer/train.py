@@ -7,6 +7,7 @@ Knows when things happen. The networks are in `model.py` and `student.py`, their
 
 import contextlib
 import math
+import shutil
 import signal
 import time
 from collections.abc import Generator, Iterator
@@ -129,9 +130,13 @@ class Trainer:
         self.averaged: dict[str, Tensor] | None = None
         self.autocast, self.scaler = world.precision(train.precision)
         found = checkpoint.folders(run)
+        if world.rank == 0 and not found:
+            drop_rounds(run, 0)
         if found:
             state, self.averaged = checkpoint.load(found[-1], self.model, self.optimizer)
             self.progress = Progress.from_json(state)
+            if world.rank == 0:
+                drop_rounds(run, self.progress.round)
             if self.progress.scaler:  # empty if the precision was another one before
                 self.scaler.load_state_dict(self.progress.scaler)
         else:
@@ -164,6 +169,8 @@ class Trainer:
             with contextlib.closing(prefetch(steps)) as ready:
                 for step in ready:
                     if progress.round < self.round():
+                        if self.world.rank == 0:
+                            self.save()  # finding links takes long
                         progress.round += 1
                         break  # the steps ahead have links of the round before
                     terms = self.update(step.batches, step.totals)
@@ -293,6 +300,13 @@ class Trainer:
         step, run, train = self.progress.step, self.run, self.config.train
         checkpoint.save(run, step, self.model, self.averaged, self.optimizer, state)
         checkpoint.prune(run, train.keep, set(self.progress.best(train.average, train.select)))
+
+
+def drop_rounds(run: Path, reached: int) -> None:
+    """Delete links of rounds that the run has not reached: they were another try's."""
+    for folder in (run / "cache").glob("round-*"):
+        if int(folder.name.removeprefix("round-")) > reached:
+            shutil.rmtree(folder)
 
 
 def start_from_lexicon(model: Network, data: Prepared, seed: int) -> None:

@@ -172,3 +172,18 @@ def test_accents_can_be_folded_for_the_model_s_eyes():
     assert visible("été", True) == "été"
     assert visible("\u0301", True, True) == "\u0301"  # nothing would be left
     assert visible("straße", True, True) == "straße"
+
+
+@pytest.mark.parametrize("suffix", [False, True])
+def test_word_starts(suffix):
+    """All pieces count where the mark stands behind words."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the house", "a house", "houses"] * 9), model_writer=model,
+        vocab_size=30, hard_vocab_limit=False, treat_whitespace_as_suffix=suffix, minloglevel=2,
+    )  # fmt: skip
+    starts = Tokenizer(model.getvalue()).word_starts()
+    ids, words = Tokenizer(model.getvalue()).encode(["the", "houses"])
+    first = [k for k in range(len(ids)) if k == 0 or words[k] != words[k - 1]]
+    assert all(starts[ids[k]] for k in first)
+    assert suffix == bool(starts.all())

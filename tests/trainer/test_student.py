@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from mx.engine.errors import MxError
 from mx.trainer import checkpoint, loss
 from mx.trainer.config import ModelConfig
 from mx.trainer.data import TeacherLinks
@@ -189,6 +190,20 @@ def test_rounds_mix_own_links_and_resume_bit_for_bit(start, tmp_path, read_log):
     train(config, run, data, world, monitor)
     one, other = (load_file(folder / checkpoint.MODEL) for folder in (whole, broken))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_links_of_another_try_are_not_taken(start, tmp_path):
+    arguments = start(tmp_path / "run", **{**STUDENT, "rounds": 2})
+    stale = tmp_path / "run" / "cache" / "round-1"
+    stale.mkdir()
+    (stale / "key.json").write_text("{}", "utf-8")
+    train(*arguments)
+    assert (stale / "links.bin").exists()
+
+
+def test_a_student_without_null_is_refused(small_config):
+    with pytest.raises(MxError, match="always has NULL"):
+        small_config(kind="student", leaky=False)
 
 
 def test_links_of_a_cache_are_those_of_its_words(start, tmp_path):

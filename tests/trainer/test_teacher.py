@@ -2,9 +2,10 @@
 
 import pytest
 
-from mx.engine.errors import InputError
-from mx.trainer.checkpoint import load_model
+from mx.engine.errors import InputError, MxError
+from mx.trainer.corpus import Texts
 from mx.trainer.data import TeacherLinks
+from mx.trainer.run import Command, settle
 from mx.trainer.teacher import BundleTeacher, LinkFile, RunTeacher, mixed
 from mx.trainer.train import train
 
@@ -55,24 +56,17 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
     assert len(data.valid_links.offsets) == len(data.valid) + 1
 
 
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory):
-    return tmp_path_factory.mktemp("taught")
-
-
-def test_runs_and_bundles_teach(start, taught, tmp_path):
+def test_runs_and_bundles_teach(start, tmp_path):
     from mx.export.bundling import Options, export
 
     run, bundle = tmp_path / "teacher", tmp_path / "teacher.mx"
     train(*start(run, {"valid_last": 10}, steps=12, warm_start="seed"))
     export(Options(run, bundle, precisions=("fp32",), kernels=()), lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
-    threshold = load_model(run)[1].train.threshold
     for teacher in (RunTeacher(run), BundleTeacher(bundle)):
         found = list(teacher.align(pairs))
         assert len(found) == 2 and not found[1]
         assert all(0 <= i < 3 and 0 <= j < 2 and 0 < w <= 1 for i, j, w in found[0])
-    assert 0 < threshold < 1
     _, _, data, *_ = start(
         tmp_path / "student", {"teacher": [str(run), str(bundle), "seed"]}, kind="student"
     )
@@ -82,6 +76,47 @@ def test_runs_and_bundles_teach(start, taught, tmp_path):
 def test_an_unknown_teacher_is_refused(start, tmp_path):
     with pytest.raises(InputError, match="there is no such link file, bundle or run folder"):
         start(tmp_path / "run", {"teacher": [str(tmp_path / "nobody")]}, kind="student")
+
+
+@pytest.fixture
+def link_lines(corpus, tmp_path):
+    """Writes a file with a line for each pair of the corpus, and some more."""
+
+    def write(more=0):
+        n = len(corpus[0].read_text("utf-8").split("\n")) - 1
+        path = tmp_path / "user.links"
+        path.write_text("0-0\n" * (n + more), "utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("held", [0, 10])
+@pytest.mark.parametrize(("more", "message"), [(1, "has more lines"), (-1, "but the text goes on")])
+def test_a_file_must_be_as_long_as_the_text(start, link_lines, tmp_path, more, message, held):
+    texts = {"teacher": [str(link_lines(more))], "valid_last": held}
+    with pytest.raises(InputError, match=message):
+        start(tmp_path / "run", texts, kind="student")
+
+
+def test_a_trained_run_keeps_its_teacher(start, link_lines, tmp_path):
+    path = link_lines()
+    texts = {"teacher": [str(path)]}
+    train(*start(tmp_path / "run", texts, kind="student", steps=2))
+    path.write_text(path.read_text("utf-8").replace("0-0", "0-0:0.9"), "utf-8")
+    with pytest.raises(MxError, match=r"was taught by .* as it was before"):
+        start(tmp_path / "run", texts, kind="student", steps=4)
+    path.unlink()
+    with pytest.raises(InputError, match=r"there is no such link file|is gone"):
+        start(tmp_path / "run", texts, kind="student", steps=4)
+
+
+def test_restart_does_not_delete_the_teacher(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    texts = Texts("a", "b", teacher=[str(run)])
+    with pytest.raises(MxError, match="would delete the teacher"):
+        settle(Command(run, texts, "student", restart=True), lambda note: None)
 
 
 def test_teachers_are_part_of_a_run(start, tmp_path):

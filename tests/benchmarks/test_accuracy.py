@@ -55,7 +55,7 @@ def test_a_peer_with_one_output(data, tmp_path):
     # Two links, both sure, of three sure ones: AER 1 - (2 + 2) / (2 + 3).
     assert (found["aer"], found["precision"], found["recall"]) == (20.0, 100.0, 66.67)
     assert found["interval"]["aer"][0] <= 20 <= found["interval"]["aer"][1]
-    assert found["text"]["pairs"] == 5 and found["both"]["wall"] > 0
+    assert found["text"]["pairs"] == 5 and found["both"]["wall"] >= 0
     assert found["both"]["peak_mb"] > 0 and found["hardware"] and found["date"]
     assert "first" in result.stdout and "20.00" in result.stdout
 

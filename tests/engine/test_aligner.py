@@ -134,7 +134,7 @@ def test_installed_models(tmp_path, monkeypatch):
     assert Aligner.load().bundle.name == "toy"
     assert Aligner.load(langs="de-en").bundle.name == "toy"
     write_toy(tmp_path / "models" / "other.mx", seed=2)
-    with pytest.raises(BundleError, match=r"which model\? there are other, small"):
+    with pytest.raises(BundleError, match=r"which model\? installed: other, small"):
         Aligner.load()
     with pytest.raises(BundleError, match="more than one model for de-en"):
         Aligner.load(langs="de-en")

@@ -1,15 +1,14 @@
 """Every exported graph, unchanged, compiles with TensorRT for RTX ahead of time, without a GPU:
-through the engine's own calls, with dynamic shapes."""
+through the engine's own calls, with dynamic shapes, for every architecture in one engine."""
 
 import pytest
-from random_runs import SMALL, VARIANTS, random_model
+from random_runs import random_model
 
 from mx.engine.backends.tensorrt_api import Api
 from mx.engine.backends.trt_rtx import CAPABILITIES, PACKAGE, build_ahead
 from mx.export.fuse import fuse
 from mx.export.graph import plain_graph, weights_of
 from mx.export.precision import half
-from mx.trainer.config import ModelConfig
 
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
 
@@ -21,19 +20,9 @@ def api() -> Api:
     return Api(PACKAGE)
 
 
-def exported(config: ModelConfig, precision: str) -> bytes:
-    graph, _ = fuse(plain_graph(config, weights_of(random_model(config))), config)
-    return (half(graph) if precision == "fp16" else graph).SerializeToString()
-
-
 @pytest.mark.slow
-def test_every_variant_builds(variant, request, api) -> None:
-    """In half precision, as GPUs run it, each for one of the GPUs in turn; tests/engine builds one
-    of them for all."""
-    turn = list(VARIANTS).index(request.node.callspec.params["variant"])
-    capability = CAPABILITIES["fp16"][turn % len(CAPABILITIES["fp16"])]
-    assert build_ahead(exported(variant, "fp16"), 32, 1024, [capability], api)
-
-
-def test_single_precision_builds(api) -> None:
-    assert build_ahead(exported(SMALL, "fp32"), 32, 1024, ["SM86"], api)
+@pytest.mark.parametrize("precision", list(CAPABILITIES))
+def test_every_variant_builds(variant, precision, api) -> None:
+    graph, _ = fuse(plain_graph(variant, weights_of(random_model(variant))), variant)
+    data = (half(graph) if precision == "fp16" else graph).SerializeToString()
+    assert build_ahead(data, 32, 1024, CAPABILITIES[precision], api)

@@ -71,7 +71,9 @@ def test_compiling_without_a_compiler_is_explained(monkeypatch, start, tmp_path)
 
 def test_gpus_need_no_cpp_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    World(torch.device("cuda")).compile(torch.nn.Linear(1, 1))
+    network = torch.nn.Linear(1, 1)
+    World(torch.device("cuda")).compile(network)
+    assert network._compiled_call_impl is not None
 
 
 def test_processes_meet_those_of_their_own_round():

@@ -128,8 +128,9 @@ def main() -> None:
     tokenizer = Tokenizer.load(options.vocab, lowercase=True)
     backend = Canned(options.threads, options.batch_tokens)
     engine = Engine(
-        backend, (tokenizer, tokenizer), 256, Rule(), [Format("pharaoh")], options.batch_tokens
-    )
+        backend, (tokenizer, tokenizer), 256, Rule(), Rule(), [Format("pharaoh")],
+        options.batch_tokens,
+    )  # fmt: skip
     chunks = -(-options.pairs // options.chunk)
     rates, cpu = [], []
     for _ in range(options.repeat):

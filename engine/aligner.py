@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mx.engine import __version__
 from mx.engine.backends import OUTPUTS, Backend, choose
 from mx.engine.backends.gpu import GpuOptions
-from mx.engine.batching import batches, pack, plan
+from mx.engine.batching import batches, pack
 from mx.engine.bundle import Bundle, Wish
 from mx.engine.decode import MODES, SOFT, Links, Rule
 from mx.engine.errors import BundleError, InputError, MxError
@@ -161,7 +161,7 @@ class Aligner:
         if len(src) != len(tgt):
             raise InputError(f"{len(src)} source sentences but {len(tgt)} target sentences")
         pairs = Pairs(0, list(map(_words, src)), list(map(_words, tgt)))
-        return list(run_here(self.engine([_alignments]), pairs).items[0])
+        return list(run_here(self.engine([_alignments]), pairs).result.items[0])
 
     def soft(self, src: str | Words, tgt: str | Words) -> Soft:
         """All scores and weights of one pair, as matrices over its words."""
@@ -170,16 +170,16 @@ class Aligner:
     def _soft(self, src: str | Words, tgt: str | Words) -> Soft:
         """The same, in the model's terms."""
         src_words, tgt_words = _words(src), _words(tgt)
-        src_tokenizer, tgt_tokenizer = self.bundle.tokenizers()
-        src_pieces = src_tokenizer.encode_many([src_words])
-        tgt_pieces = tgt_tokenizer.encode_many([tgt_words])
+        engine = replace(self.engine([]), swapped=False)
+        work = run_here(engine, Pairs(0, [src_words], [tgt_words]))
+        units = work.units[-1]  # the parts, if it was cut
+        src_pieces, tgt_pieces = work.src, work.tgt
         n_src, n_tgt = len(src_pieces.ids), len(tgt_pieces.ids)
         if n_src * n_tgt > _MAX_CELLS:
             raise MxError(f"{n_src} x {n_tgt} pieces are too many for a full matrix; use align")
         cells = {name: np.zeros((n_src, n_tgt), np.float32) for name in ("scores", "fwd", "bwd")}
         # Without a partner on the other side a word is aligned to nothing.
         nulls = {"fwd_null": np.ones(n_tgt, np.float32), "bwd_null": np.ones(n_src, np.float32)}
-        units = plan(np.array([n_src]), np.array([n_tgt]), self.bundle.max_length)
         for places, size, other in batches(units, self.backend.batch_tokens):
             batch = pack(units, places, size, other, src_pieces, tgt_pieces)
             outputs = self.backend.run(batch, OUTPUTS)
@@ -215,8 +215,10 @@ class Aligner:
     ) -> Engine:
         """What `pipeline.stream` needs to make items of this aligner's links."""
         rule = replace(self.rule, nulls=True) if nulls else self.rule
+        # Not the user's threshold: a higher one must only take links away.
+        look = Rule(SOFT, self.bundle.threshold("aer"))
         return Engine(
-            self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, renders,
+            self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, look, renders,
             batch_tokens or self.backend.batch_tokens, self.swapped,
         )  # fmt: skip
 

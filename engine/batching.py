@@ -22,7 +22,8 @@ MAX_PIECES = 1 << 16
 
 @dataclass(frozen=True)
 class Units:
-    """What a model is run on: whole pairs, or windows of pairs that are too long; arrays (U,).
+    """What a model is run on: whole pairs, parts of pairs, or windows of what is too long;
+    arrays (U,).
 
     Starts and ends count pieces in their sentence. Windows overlap, so each owns a part: the
     `own` ranges of a pair's windows divide both sentences, and a cell belongs to the window that
@@ -37,7 +38,10 @@ class Units:
     own_src: IntArray  # (U, 2)
     own_tgt: IntArray  # (U, 2)
     by_src: npt.NDArray[np.bool_]
-    window: npt.NDArray[np.bool_]  # one of several of its pair
+    window: npt.NDArray[np.bool_]  # one of several units of its pair
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> Units:
+        return Units(*(column[wanted] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -73,27 +77,39 @@ def too_long(src_lengths: IntArray, tgt_lengths: IntArray) -> npt.NDArray[np.boo
 
 def plan(src_lengths: IntArray, tgt_lengths: IntArray, max_length: int) -> Units:
     """Units of pairs with these numbers of pieces; none for pairs with an empty side."""
-    longest = np.maximum(src_lengths, tgt_lengths)
-    usable = (np.minimum(src_lengths, tgt_lengths) > 0) & (longest <= MAX_PIECES)
-    whole = np.flatnonzero(usable & (longest <= max_length))
-    src, tgt = src_lengths[whole], tgt_lengths[whole]
-    zero = np.zeros_like(whole)
-    rows = np.stack([whole, zero, src, zero, tgt, zero, src, zero, tgt, zero + 1, zero], axis=1)
-    parts = [rows.astype(np.int64)]
-    for pair in np.flatnonzero(usable & (longest > max_length)).tolist():
-        parts.append(_windows(pair, int(src_lengths[pair]), int(tgt_lengths[pair]), max_length))
-    table = np.concatenate(parts)
-    pair, src_start, src_length, tgt_start, tgt_length = table.T[:5]
-    by_src, window = table.T[9:].astype(bool)
-    own_src, own_tgt = table[:, 5:7], table[:, 7:9]
-    return Units(
-        pair, src_start, src_length, tgt_start, tgt_length, own_src, own_tgt, by_src, window
+    usable = (np.minimum(src_lengths, tgt_lengths) > 0) & ~too_long(src_lengths, tgt_lengths)
+    pair = np.flatnonzero(usable)
+    zero = np.zeros_like(pair)
+    return plan_parts(
+        np.stack([pair, zero, src_lengths[pair], zero, tgt_lengths[pair]], axis=1), max_length
     )
 
 
-def _windows(pair: int, n_src: int, n_tgt: int, size: int) -> IntArray:
-    """Overlapping windows along the longer side, half a window apart, each with the part of the
-    other side that lies around the same share of the sentence."""
+def plan_parts(parts: IntArray, max_length: int) -> Units:
+    """Units of parts of pairs: rows of the pair's number, where the part begins and ends in the
+    source and where in the target."""
+    pair, src_start, src_end, tgt_start, tgt_end = parts.T
+    whole = np.maximum(src_end - src_start, tgt_end - tgt_start) <= max_length
+    rows = [
+        pair, src_start, src_end - src_start, tgt_start, tgt_end - tgt_start,
+        src_start, src_end, tgt_start, tgt_end, np.ones_like(pair),
+    ]  # fmt: skip
+    tables = [np.stack(rows, axis=1)[whole]]
+    tables += [_windows(part, max_length) for part in parts[~whole].tolist()]
+    table = np.concatenate(tables).astype(np.int64)
+    pair, src_start, src_length, tgt_start, tgt_length = table.T[:5]
+    own_src, own_tgt, by_src = table[:, 5:7], table[:, 7:9], table[:, 9] > 0
+    several = np.bincount(pair, minlength=1)[pair] > 1
+    return Units(
+        pair, src_start, src_length, tgt_start, tgt_length, own_src, own_tgt, by_src, several
+    )
+
+
+def _windows(part: list[int], size: int) -> IntArray:
+    """Overlapping windows along the longer side, half a window apart, each with what lies around
+    the same share of the other side."""
+    pair, src_first, src_end, tgt_first, tgt_end = part
+    n_src, n_tgt = src_end - src_first, tgt_end - tgt_first
     by_src = n_src >= n_tgt
     long, short = (n_src, n_tgt) if by_src else (n_tgt, n_src)
     steps = -(-(long - size) // max(1, size // 2))
@@ -111,8 +127,13 @@ def _windows(pair: int, n_src: int, n_tgt: int, size: int) -> IntArray:
         sides if by_src else sides[::-1]
     )
     ones = np.ones_like(starts)
-    columns = [pair * ones, src_start, src_size, tgt_start, tgt_size, *own_src.T, *own_tgt.T]
-    return np.stack([*columns, int(by_src) * ones, ones], axis=1).astype(np.int64)
+    return np.stack(
+        [
+            pair * ones, src_start + src_first, src_size, tgt_start + tgt_first, tgt_size,
+            *(own_src + src_first).T, *(own_tgt + tgt_first).T, int(by_src) * ones,
+        ],
+        axis=1,
+    )  # fmt: skip
 
 
 def _between(cuts: IntArray, end: int) -> IntArray:

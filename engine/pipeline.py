@@ -11,8 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from mx.engine import cuts
 from mx.engine.backends import Backend
-from mx.engine.batching import Batch, IntArray, batches, pack, plan, too_long, word_ids
+from mx.engine.batching import (
+    Batch,
+    IntArray,
+    Units,
+    batches,
+    pack,
+    plan,
+    plan_parts,
+    too_long,
+    word_ids,
+)
 from mx.engine.decode import Found, Links, Rule, find, link, placed
 from mx.engine.text import Tokenizer
 
@@ -70,6 +81,7 @@ class Engine:
     tokenizers: tuple[Tokenizer, Tokenizer]
     max_length: int
     rule: Rule
+    look: Rule  # that finds the links by which long pairs are cut
     renders: Sequence[Render]
     batch_tokens: int
     swapped: bool = False  # the model's source is the pairs' target
@@ -78,9 +90,24 @@ class Engine:
 # ---- one chunk ----
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A batch to be run: these of the units, padded to these sizes. Of a `look` the links only
+    tell where long pairs are cut."""
+
+    units: Units
+    places: IntArray
+    n_src: int
+    n_tgt: int
+    look: bool
+
+
 class Work:
-    """A chunk while it is computed. `prepare` is called once, `run` once per batch, in any
-    thread; the last `run` turns all that was found into items."""
+    """A chunk while it is computed. `prepare` is called once, `run` once per batch, in any thread.
+
+    Long pairs are looked at first; the last batch of that asks for batches of their parts. The
+    very last batch turns all that was found in `units` into the `result`.
+    """
 
     def __init__(self, engine: Engine, pairs: Pairs) -> None:
         self.engine = engine
@@ -89,39 +116,64 @@ class Work:
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._found: list[Found] = []
+        self._seen: list[Found] = []  # in long pairs
 
-    def prepare(self) -> list[tuple[IntArray, int, int]]:
+    def prepare(self) -> list[Planned]:
         """Tokenise and plan; returns the batches that must be run."""
         src_tokenizer, tgt_tokenizer = self.engine.tokenizers
-        src, tgt = self.pairs.src, self.pairs.tgt
+        self._words = self.pairs.src, self.pairs.tgt
         if self.engine.swapped:
-            src, tgt = tgt, src
-        self.src = src_tokenizer.encode_many(src)
-        self.tgt = tgt_tokenizer.encode_many(tgt)
+            self._words = self.pairs.tgt, self.pairs.src
+        self.src = src_tokenizer.encode_many(self._words[0])
+        self.tgt = tgt_tokenizer.encode_many(self._words[1])
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
-        self.units = plan(src_lengths, tgt_lengths, self.engine.max_length)
-        planned = list(batches(self.units, self.engine.batch_tokens, self.engine.backend.grain))
-        self._left = len(planned)
+        units = plan(src_lengths, tgt_lengths, self.engine.max_length)
+        self._windowed = len(np.unique(units.pair[units.window]))
+        long = cuts.is_long(self.src, self.tgt)[units.pair]
+        self._long = np.unique(units.pair[long])
+        self.units = [units.only(~long)]
+        looks = self._batches(units.only(long), look=True)
+        planned = looks + self._batches(self.units[0])
+        self._looks, self._left = len(looks), len(planned)
         if not planned:
             self._finish()
         return planned
 
-    def run(self, places: IntArray, n_src: int, n_tgt: int) -> None:
-        """Compute one batch; the last one completes the chunk."""
-        found = self._find(pack(self.units, places, n_src, n_tgt, self.src, self.tgt))
+    def _batches(self, units: Units, look: bool = False) -> list[Planned]:
+        engine = self.engine
+        cut = batches(units, engine.batch_tokens, engine.backend.grain)
+        return [Planned(units, *batch, look) for batch in cut]
+
+    def run(self, planned: Planned) -> list[Planned]:
+        """Compute one batch; returns what must be run because of it."""
+        units, look = planned.units, planned.look
+        batch = pack(units, planned.places, planned.n_src, planned.n_tgt, self.src, self.tgt)
+        found = self._find(self.engine.look if look else self.engine.rule, units, batch)
         with self._lock:
-            self._found.append(found)
-            self._left -= 1
+            (self._seen if look else self._found).append(found)
+            self._looks -= look
+            seen = look and not self._looks
+        more = self._cut() if seen else []
+        with self._lock:
+            self._left += len(more) - 1
             last = not self._left
         if last:
             self._finish()
+        return more
 
-    def _find(self, batch: Batch) -> Found:
-        backend, rule = self.engine.backend, self.engine.rule
+    def _cut(self) -> list[Planned]:
+        """The batches of what long pairs are cut into by the links that were seen in them."""
+        links = link(self.engine.look, self._seen, self.src, self.tgt)
+        parts = cuts.parts(self._long, links, *self._words, self.src, self.tgt)
+        self.units.append(plan_parts(parts, self.engine.max_length))
+        return self._batches(self.units[1])
+
+    def _find(self, rule: Rule, units: Units, batch: Batch) -> Found:
+        backend = self.engine.backend
         if backend.finds_links and rule.links_alone and rule.threshold is not None:
-            words = word_ids(self.units, batch, self.src, self.tgt)
-            return placed(backend.links(batch, words, rule.threshold), self.units, batch)
-        return find(rule, backend.run(batch, rule.outputs), self.units, batch)
+            words = word_ids(units, batch, self.src, self.tgt)
+            return placed(backend.links(batch, words, rule.threshold), units, batch)
+        return find(rule, backend.run(batch, rule.outputs), units, batch)
 
     def _finish(self) -> None:
         links = link(self.engine.rule, self._found, self.src, self.tgt)
@@ -129,7 +181,7 @@ class Work:
             links = links.swapped()
         items = [list(render(self.pairs, links)) for render in self.engine.renders]
         self.result = Done(self.pairs, items, self._count(links))
-        self._found = []
+        self._found = self._seen = []
         self.done.set()
 
     def _count(self, links: Links) -> Counts:
@@ -138,7 +190,7 @@ class Work:
         return Counts(
             pairs=len(src_lengths),
             empty=int(empty.sum()),
-            windowed=len(np.unique(self.units.pair[self.units.window])),
+            windowed=self._windowed,
             skipped=int((too_long(src_lengths, tgt_lengths) & ~empty).sum()),
             links=len(links.src),
             words=int(self.src.n_words.sum()) + int(self.tgt.n_words.sum()),
@@ -150,12 +202,13 @@ class Work:
         self.done.set()
 
 
-def run_here(engine: Engine, pairs: Pairs) -> Done:
-    """One chunk in the calling thread."""
+def run_here(engine: Engine, pairs: Pairs) -> Work:
+    """One chunk, finished, in the calling thread."""
     work = Work(engine, pairs)
-    for planned in work.prepare():
-        work.run(*planned)
-    return work.result
+    todo = work.prepare()
+    while todo:
+        todo = [more for planned in todo for more in work.run(planned)]
+    return work
 
 
 # ---- many chunks ----
@@ -171,18 +224,8 @@ class _Line:
 
     def __post_init__(self) -> None:
         self.slots = threading.Semaphore(3)  # chunks in flight: one read, one run, one written
-        self.tasks: queue.Queue[Any] = queue.Queue(4 * self.threads)
-        self.order: queue.Queue[Any] = queue.Queue()
-
-    def put(self, item: Any) -> bool:
-        """Queue a task, waiting for room; False if the run was stopped."""
-        while not self.stop.is_set():
-            try:
-                self.tasks.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+        self.tasks: queue.SimpleQueue[tuple[Work, Planned] | None] = queue.SimpleQueue()
+        self.order: queue.SimpleQueue[Work | BaseException | None] = queue.SimpleQueue()
 
     def produce(self, chunks: Iterator[Pairs]) -> None:
         """Read and prepare chunks until they end or fail; an error waits for its turn."""
@@ -192,17 +235,13 @@ class _Line:
                 work = Work(self.engine, pairs)
                 self.order.put(work)
                 try:
-                    planned = work.prepare()
+                    self._add(work, work.prepare())
                 except BaseException as error:
                     work.fail(error)
-                    break
-                if not all(self.put((work, *task)) for task in planned):
                     break
         except BaseException as error:
             end = error
         self.order.put(end)
-        for _ in range(self.threads):
-            self.put(None)
 
     def _free(self) -> bool:
         while not self.stop.is_set():
@@ -210,20 +249,24 @@ class _Line:
                 return True
         return False
 
+    def _add(self, work: Work, planned: list[Planned]) -> None:
+        for batch in planned:
+            self.tasks.put((work, batch))
+
     def compute(self) -> None:
-        """Run tasks until there are no more."""
-        while not self.stop.is_set():
+        """Run tasks, and what they ask for, until the run ends."""
+        while (task := self.tasks.get()) is not None and not self.stop.is_set():
+            work, planned = task
             try:
-                task = self.tasks.get(timeout=0.1)
-            except queue.Empty:
-                continue
-            if task is None:
-                return
-            work, *planned = task
-            try:
-                work.run(*planned)
+                self._add(work, work.run(planned))
             except BaseException as error:
                 work.fail(error)
+
+    def end(self) -> None:
+        """Let all threads end; what they have not begun is dropped."""
+        self.stop.set()
+        for _ in range(self.threads):
+            self.tasks.put(None)
 
 
 def stream(engine: Engine, chunks: Iterable[Pairs], threads: int) -> Iterator[Done]:
@@ -245,6 +288,6 @@ def stream(engine: Engine, chunks: Iterable[Pairs], threads: int) -> Iterator[Do
         if work is not None:
             raise work
     finally:
-        belt.stop.set()
+        belt.end()
         for worker in workers:
             worker.join(timeout=2)  # the one that reads may wait for input that never comes

@@ -1,6 +1,7 @@
 """What several test modules share: a small made-up corpus, and a way to run `mx-train` on it."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Some virtual machines announce AMX and end a program that uses it, as bfloat16 products would.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # The smallest network that has every part, steps of a few milliseconds, and nothing that is left
 # to a preset but what no test looks at.

@@ -54,4 +54,4 @@ def _directed(aligner: Aligner, picked: Sequence[Picked], mode: str) -> list[lis
         ]
     )
     pairs = Pairs(0, [one.src for one in picked], [one.tgt for one in picked])
-    return run_here(found, pairs).items[0]
+    return run_here(found, pairs).result.items[0]

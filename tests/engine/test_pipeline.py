@@ -167,6 +167,6 @@ def test_reading_ahead_is_bounded_and_stops_with_the_consumer(aligner):
 def test_no_pairs_and_only_empty_pairs(aligner):
     engine = aligner.engine([Format("jsonl")], nulls=True)
     assert list(stream(engine, [], 2)) == []
-    done = run_here(engine, Pairs(0, [[], ["a"], []], [["b"], [], []]))
+    done = run_here(engine, Pairs(0, [[], ["a"], []], [["b"], [], []])).result
     assert done.counts.empty == 3 and done.counts.links == 0
     assert '"src_null": [1.0]' in done.items[0][1]

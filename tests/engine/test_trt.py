@@ -80,7 +80,8 @@ def test_the_links_are_those_of_the_cpu(setup, bundle, rule):
     it = setup()
     found = aligned(it.open(), bundle, src, tgt, **rule)
     assert found == on_cpu(bundle, src, tgt, **rule)
-    assert bool(it.driver.calls("launch")) == (not rule)
+    looks = 2  # at each long pair, to see where it can be cut, links suffice
+    assert (len(it.driver.calls("launch")) > looks) == (not rule)
 
 
 def test_without_kernels_links_are_found_on_the_cpu(bundle, tmp_path):

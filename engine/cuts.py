@@ -1,0 +1,158 @@
+"""Where a long pair is cut, so that its parts can be aligned on their own.
+Knows the links of a first look, as arrays, and the words; running models is the matter of others.
+
+In a long line every word has many more words to be mistaken for, and the sentences of a paragraph
+drift off the diagonal. Most lines can be cut where hardly a link crosses, best after punctuation:
+the parts are then as easy as single sentences, and their links are those of single sentences."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from mx.engine.batching import IntArray
+from mx.engine.decode import Floats, Links
+from mx.engine.text import Pieces
+
+Words = Sequence[str]
+
+# Words of the longer side; shorter pairs gain little.
+LONG = 60
+# What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
+_EASY = 17.0
+# What a cut costs that is not after punctuation on both sides.
+_INSIDE = 5.0
+# No cut loses more than this, however long the line is: what crosses there is meant.
+_CROSSING = 4.0
+# Cuts before one that its part may begin at, so that the time grows with the line, not its square.
+_REACH = 64
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Places between words where a pair may be cut: before source word `src` and target word
+    `tgt`; sorted by `src`."""
+
+    src: IntArray
+    tgt: IntArray
+    cost: npt.NDArray[np.float64]
+
+
+def is_long(src: Pieces, tgt: Pieces) -> npt.NDArray[np.bool_]:
+    """Pairs that are worth cutting."""
+    return np.maximum(src.n_words, tgt.n_words) > LONG
+
+
+def parts(
+    pairs: IntArray,
+    links: Links,
+    src_words: Sequence[Words],
+    tgt_words: Sequence[Words],
+    src: Pieces,
+    tgt: Pieces,
+) -> IntArray:
+    """The parts of these pairs, by their links; the whole if one cannot be cut. Rows of the pair's
+    number, where the part begins and ends in the source and where in the target, in pieces."""
+    found = []
+    for pair in pairs.tolist():
+        own = slice(*links.offsets[pair : pair + 2].tolist())
+        words = src_words[pair], tgt_words[pair]
+        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own])
+        found.append(_in_pieces(pair, bounds, src, tgt))
+    return np.concatenate(found)
+
+
+def _in_pieces(pair: int, bounds: IntArray, src: Pieces, tgt: Pieces) -> IntArray:
+    columns = [np.full(len(bounds) - 1, pair)]
+    for side, words in ((src, bounds[:, 0]), (tgt, bounds[:, 1])):
+        start, end = side.offsets[pair : pair + 2]
+        pieces = np.searchsorted(side.words[start:end], words)
+        columns += [pieces[:-1], pieces[1:]]
+    return np.stack(columns, axis=1)
+
+
+def cut(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> IntArray:
+    """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links."""
+    ends = np.array([[0, 0], [len(src), len(tgt)]])
+    cuts = _possible(src, tgt, i, j, scores)
+    chosen = _cheapest(cuts, len(src), len(tgt))
+    inner = np.stack([cuts.src[chosen], cuts.tgt[chosen]], axis=1)
+    return np.concatenate([ends[:1], inner, ends[1:]])
+
+
+def _possible(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> Cuts:
+    """Cuts after a link of two punctuation marks, or between two links of neighbours."""
+    p, q = i + 1, j + 1
+    links, cuts = (list(zip(a.tolist(), b.tolist(), strict=True)) for a, b in ((i, j), (p, q)))
+    ended = np.array([_is_mark(src[a]) and _is_mark(tgt[b]) for a, b in links], bool)
+    linked = set(links)
+    tight = np.array([cut in linked for cut in cuts], bool)
+    crossing = _crossing(i, j, scores)
+    good = (ended | tight) & (p < len(src)) & (q < len(tgt)) & (crossing <= _CROSSING)
+    return Cuts(p[good], q[good], crossing[good] + np.where(ended[good], 0.0, _INSIDE))
+
+
+@lru_cache(1 << 16)
+def _is_mark(word: str) -> bool:
+    return all(unicodedata.category(character)[0] == "P" for character in word)
+
+
+def _crossing(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:
+    """The scores, added up, of the links that cross the cut after each link: those before it on
+    one side and after it on the other."""
+    sums = np.concatenate([[0.0], np.cumsum(scores, dtype=np.float64)])
+    by_src = sums[np.searchsorted(i, i, "right")]
+    order = np.argsort(j, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(scores[order], dtype=np.float64)])
+    by_tgt = sums[np.searchsorted(j[order], j, "right")]
+    return np.asarray(by_src + by_tgt - 2 * _before(i, j, scores))
+
+
+def _before(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:
+    """The scores, added up, of the links before the cut after each link, on both sides."""
+    rows, columns, values = i.tolist(), j.tolist(), scores.tolist()
+    size = max(columns, default=0) + 2
+    tree = [0.0] * size  # sums over ranges of target words, a Fenwick tree
+    found, known = [], 0
+    for row, column in zip(rows, columns, strict=True):
+        while known < len(rows) and rows[known] <= row:
+            place = columns[known] + 1
+            while place < size:
+                tree[place] += values[known]
+                place += place & -place
+            known += 1
+        total, place = 0.0, column + 1
+        while place:
+            total += tree[place]
+            place &= place - 1
+        found.append(total)
+    return np.array(found)
+
+
+def _cheapest(cuts: Cuts, n_src: int, n_tgt: int) -> IntArray:
+    """Places of the cuts that are cheapest together with the parts they make."""
+    src, tgt = [0, *cuts.src.tolist(), n_src], [0, *cuts.tgt.tolist(), n_tgt]
+    own = [0.0, *cuts.cost.tolist(), 0.0]
+    costs, before = [0.0], [0]
+    for k in range(1, len(src)):
+        # From the beginning of the line, or from a cut not too far back.
+        best, start = (max(src[k], tgt[k]) / _EASY) ** 2, 0
+        for early in range(max(1, k - _REACH), k):
+            n, m = src[k] - src[early], tgt[k] - tgt[early]
+            if n > 0 < m:
+                cost = costs[early] + (max(n, m) / _EASY) ** 2
+                if cost < best:
+                    best, start = cost, early
+        costs.append(best + own[k])
+        before.append(start)
+    chosen = []
+    k = before[-1]
+    while k:
+        chosen.append(k - 1)
+        k = before[k]
+    return np.array(chosen[::-1], np.int64)

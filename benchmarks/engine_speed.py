@@ -70,8 +70,11 @@ def prepared(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
     found = []
     for pairs in chunks:
         work = Work(engine, pairs)
-        for places, n_src, n_tgt in work.prepare():
-            found.append(pack(work.units, places, n_src, n_tgt, work.src, work.tgt))
+        todo = work.prepare()
+        while todo:
+            sizes = [(one.units, one.places, one.n_src, one.n_tgt) for one in todo]
+            found += [pack(*size, work.src, work.tgt) for size in sizes]
+            todo = [more for planned in todo for more in work.run(planned)]
     return found
 
 

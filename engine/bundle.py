@@ -88,7 +88,8 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`manifest.json`. `model`, `training` and `measured` are for people; no code needs them."""
+    """`manifest.json`. `model`, `training` and `measured` are for people; aligning needs none of
+    them. `mx-train --start` takes the network's shape from the first two."""
 
     name: str
     languages: tuple[str, str]  # source, target; "und" if unknown

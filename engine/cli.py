@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SECTIONS = {
     "Input": ("separator", "columns", "errors", "tokenize", "shard"),
     "Model": ("model", "langs", "backend", "dtype"),
-    "A model of your text": ("train_on_input", "budget", "keep_model", "train_flags"),
+    "A model of your text": ("train_on_input", "budget", "start", "keep_model", "train_flags"),
     "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
                "report", "html", "html_sample", "signature"),
@@ -173,6 +173,11 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @click.option(
     "--budget", metavar="TIME", help="Time to train, like 45m, 2h or 1h30m [default: 30m]."
+)
+@click.option(
+    "--start",
+    metavar="MODEL",
+    help="Begin with this model: an installed one, like en-fr, or a bundle or run folder.",
 )
 @click.option(
     "--keep-model", metavar="BUNDLE", help="Keep it here [default: in the user's cache folder]."
@@ -373,7 +378,7 @@ def _model(
 ) -> tuple[str | None, str | None]:
     """The model and languages to load: as the flags say, or a model made of the text."""
     wanted = flags.pop("train_on_input")
-    more = {name: flags.pop(name) for name in ("budget", "keep_model", "train_flags")}
+    more = {name: flags.pop(name) for name in ("budget", "start", "keep_model", "train_flags")}
     if not wanted:
         for name, value in more.items():
             if value is not None:
@@ -388,7 +393,7 @@ def _model(
 
     order = Order(
         src, tgt, flags["langs"], seconds(more["budget"] or "30m"), more["keep_model"],
-        more["train_flags"] or "", flags["threads"], flags["quiet"],
+        more["train_flags"] or "", flags["threads"], flags["quiet"], more["start"],
     )  # fmt: skip
     return str(model_for(order, (lambda line: None) if flags["quiet"] else _say)), None
 

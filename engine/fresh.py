@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mx.engine.bundle import Bundle
+from mx.engine.aligner import installed_models, turned
+from mx.engine.bundle import MANIFEST, Bundle
 from mx.engine.errors import BundleError, MxError
 
 PRESET = "student"  # learns and aligns fastest
@@ -31,7 +32,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Order:
     """What model is wanted: the text, its languages if known, the time to train in seconds,
-    where to keep the model (None: in the user's cache), further flags of mx-train."""
+    where to keep the model (None: in the user's cache), further flags of mx-train, and the model
+    to start from, if any: the name of an installed one, or the path of a bundle or run."""
 
     src: str
     tgt: str
@@ -41,6 +43,7 @@ class Order:
     flags: str = ""
     threads: int | None = None
     quiet: bool = False
+    start: str | None = None
 
 
 def seconds(text: str) -> int:
@@ -55,6 +58,8 @@ def seconds(text: str) -> int:
 
 def model_for(order: Order, say: Say) -> Path:
     """The bundle that was, or is now, trained on this text; goes on with a run that was killed."""
+    if order.start:
+        order = replace(order, start=str(_start(order.start, order.langs)))
     digest = _digest(order)
     kept = Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
     if _made_before(kept, digest):
@@ -79,17 +84,58 @@ def model_for(order: Order, say: Say) -> Path:
     return kept
 
 
+def _start(name: str, langs: str | None) -> Path:
+    """Where the model to start from is; it must not have the languages the other way round."""
+    models = installed_models()
+    path = models.get(name, Path(name))
+    if not path.exists():
+        raise MxError(
+            f"--start {name}: there is no such bundle or run folder, and no installed model of "
+            f"that name; installed: {', '.join(models) or 'none'}"
+        )
+    if langs and not _is_run(path):
+        bundle = Bundle.load(path)
+        if turned(bundle, langs):
+            raise MxError(
+                f"--start {name} is a model for {'-'.join(bundle.languages)}, not for {langs}: "
+                "change SRC and TGT over, and the languages with them"
+            )
+    return path.resolve()
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and not (path / MANIFEST).exists()
+
+
 def _digest(order: Order) -> str:
     """What tells texts apart: all bytes of both files, and how to train on them."""
     found = hashlib.blake2b(order.flags.encode(), digest_size=8)
+    if order.start:
+        found.update(f"\0start {_weights(Path(order.start))}".encode())
     for path in (order.src, order.tgt):
         if path == "-" or not Path(path).is_file():
             raise MxError(f"--train-on-input reads the text several times; {path} is not a file")
         found.update(b"\0")
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
+        _add(found, Path(path))
     return found.hexdigest()
+
+
+def _weights(model: Path) -> str:
+    """What tells models apart, wherever they lie."""
+    if not _is_run(model):
+        return Bundle.load(model).digest
+    found = hashlib.blake2b(digest_size=16)
+    for name in ("config.json", "model.safetensors"):
+        if not (model / name).is_file():
+            raise MxError(f"--start {model} is neither a bundle nor a trained run: no {name}")
+        _add(found, model / name)
+    return found.hexdigest()
+
+
+def _add(digest: hashlib.blake2b, path: Path) -> None:
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
 
 
 def _made_before(path: Path, digest: str) -> bool:
@@ -117,8 +163,10 @@ def _need_packages() -> None:
 
 
 def _training(order: Order, run: Path) -> list[str]:
+    # A model to start from decides the kind of network and how words are seen.
+    kind = ["--start", order.start] if order.start else ["--preset", PRESET, "--lowercase"]
     line = [
-        "mx.trainer", order.src, order.tgt, "-o", str(run), "--preset", PRESET, "--lowercase",
+        "mx.trainer", order.src, order.tgt, "-o", str(run), *kind,
         "--steps", _STEPS, "--minutes", f"{order.budget / 60:g}",
         # Often: a kill must not cost much of a short run.
         "--eval-every", "500", "--save-every", "100",

@@ -142,6 +142,8 @@ def training(manifest: Manifest) -> list[str]:
         f"- Data: {told.get('data', 'not told')}",
         f"- Licence of the data: {told.get('licence', 'not told')}",
     ]
+    if "start" in told:
+        lines.append(f"- Started from: {told['start']}, and what that was trained on")
     if "seconds" in spent:
         where = f" on {told['hardware']}" if "hardware" in told else ""
         lines.append(

@@ -11,6 +11,7 @@ from mx.engine.score import bootstrap, count_all, score_counts
 from mx.engine.text import Tokenizer
 from mx.export import probe as text
 from mx.trainer.corpus import gold_links
+from mx.trainer.run import opened
 
 
 def cost(run: Path) -> dict[str, float]:
@@ -29,6 +30,13 @@ def cost(run: Path) -> dict[str, float]:
             if isinstance(record.get(name), int | float):
                 found[name] = max(record[name], found.get(name, 0))
     return {name: round(value, 1) for name, value in found.items()}
+
+
+def started_from(run: Path) -> str:
+    """The name of the model that the run started from; empty if it began anew."""
+    if not (run / "command.json").exists():
+        return ""
+    return Path(opened(run)[1].start or "").name.removesuffix(".mx")
 
 
 def tested(

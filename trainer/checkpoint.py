@@ -8,6 +8,7 @@ The only place that reads or writes weights with torch. Knows nothing of losses 
     RUN/cache/                      tokenised text and seed links: may be deleted, is built again
     RUN/checkpoints/step-N/         model, averaged and optimizer tensors, state.json
     RUN/model.safetensors           the best weights so far: what `mx-export` reads
+    RUN/start.safetensors           the weights of --start, until there is a checkpoint
     RUN/log.jsonl                   one line per logged step and per validation
 """
 
@@ -28,6 +29,7 @@ from mx.trainer.config import RunConfig, from_json
 from mx.trainer.objective import Network, make_network
 
 MODEL = "model.safetensors"
+START = "start.safetensors"
 
 
 def folders(run: Path) -> list[Path]:
@@ -150,15 +152,15 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
     return load_file(averaged if averaged.exists() else folder / MODEL)
 
 
-def publish(run: Path, tensors: dict[str, Tensor]) -> None:
-    """Make these the run's weights, `model.safetensors`."""
-    temp = run / f".{MODEL}.{os.getpid()}.tmp"
+def publish(run: Path, tensors: dict[str, Tensor], name: str = MODEL) -> None:
+    """Make these the run's weights, `model.safetensors`, or those that it starts with."""
+    temp = run / f".{name}.{os.getpid()}.tmp"
     try:
         save_tensors(tensors, temp)
-        temp.rename(run / MODEL)
+        temp.rename(run / name)
         sync_folder(run)
     except (OSError, SafetensorError) as error:
-        raise MxError(f"cannot write {run / MODEL}: {reason(error)}") from error
+        raise MxError(f"cannot write {run / name}: {reason(error)}") from error
     finally:
         temp.unlink(missing_ok=True)
 
@@ -175,10 +177,15 @@ def load_model(run: Path) -> tuple[Network, RunConfig]:
         raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
     config = from_json(run / "config.json")
     model = make_network(config.model)
+    load_weights(run / MODEL, model)
+    return model.eval(), config
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Put what `publish` wrote into a model."""
     try:
-        assign(model, load_file(run / MODEL))
+        assign(model, load_file(path))
     except (OSError, SafetensorError) as error:
         raise MxError(
-            f"{run / MODEL} is damaged ({reason(error)}); resume the run to write it anew"
+            f"{path} is damaged ({reason(error)}); resume the run to write it anew"
         ) from error
-    return model.eval(), config

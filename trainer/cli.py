@@ -29,6 +29,7 @@ _TITLES = {
 }
 _TEXTS = (
     "valid_src", "valid_tgt", "valid_last", "gold_src", "gold_tgt", "gold", "vocab", "teacher",
+    "start",
 )  # fmt: skip
 
 
@@ -135,6 +136,13 @@ class TrainCommand(SectionedCommand):
 )
 @click.option("--vocab", metavar="SPM", help="Use this SentencePiece model, do not learn one.")
 @click.option(
+    "--start",
+    metavar="RUN|BUNDLE",
+    help="Begin with the weights, vocabulary, shape, --lowercase and --fold-accents of another run "
+    "or of an exported student, not with random weights. Peak rates that are not given are then a "
+    "quarter of the preset's, to keep what it knows. The preset is by default that of its kind.",
+)
+@click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
@@ -169,6 +177,7 @@ def main(ctx: click.Context, debug: bool, **flags: Any) -> None:
     Examples:
       mx-train corpus.en corpus.fr -o run --preset tiny
       mx-train corpus.en corpus.fr -o run --student --lowercase
+      mx-train corpus.en corpus.fr -o run --start en-fr.mx --steps 1000
       mx-train corpus.en.zst corpus.fr.zst -o run --preset paper --gpus 4 --lr 7e-4
       mx-train --resume run --steps 80000
     """
@@ -231,6 +240,8 @@ def check_files(flags: dict[str, Any]) -> None:
             raise MxError(f"{' and '.join(absent)} must be given too")
     if flags["valid_src"] and flags["valid_last"]:
         raise MxError("--valid-src and --valid-last exclude each other")
+    if flags["start"] and flags["vocab"]:
+        raise MxError("--start and --vocab exclude each other: a model has its own vocabulary")
 
 
 def shown_flag(name: str) -> str:
@@ -268,7 +279,7 @@ def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
         named = {name: flags[name] for name in _TEXTS if flags[name] is not None}
         texts = Texts(flags["src"], flags["tgt"], **{**named, "valid_last": last})
     run = Path(flags["resume"] or flags["output"])
-    command = Command(run, texts, flags["preset"] or "compact", overrides, flags["restart"])
+    command = Command(run, texts, flags["preset"], overrides, flags["restart"])
     if flags["resume"] and not run.is_dir():
         raise MxError(f"{run} does not exist; there is nothing to resume")
     if flags["threads"]:

@@ -287,7 +287,11 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def from_json(path: Path) -> RunConfig:
     """The config saved in a run folder; unknown keys are errors that name them."""
-    data = read_object(path)
+    return parsed(read_object(path), path)
+
+
+def parsed(data: dict[str, Any], path: Path) -> RunConfig:
+    """The same of what was read from `path`."""
     parts = {"model": ModelConfig, "train": TrainConfig}
     if set(data) != set(parts) or not all(isinstance(data[name], dict) for name in parts):
         raise MxError(f"{path}: not the config of a run, which has the parts model and train")

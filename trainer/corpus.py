@@ -47,6 +47,7 @@ class Texts:
     gold: str | None = None
     vocab: str | None = None  # a SentencePiece model to use instead of learning one
     teacher: list[str] = field(default_factory=list)  # see `teacher.py`; else by the settings
+    start: str | None = None  # a run or bundle whose weights and vocabulary are the first ones
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the training text is still the same."""
@@ -92,6 +93,8 @@ def settled(texts: Texts, run: Path) -> Texts:
         if values[name] is not None:
             copied = once(values[name])
             values[name] = os.path.abspath(run / "text" / name if copied else values[name])
+    if texts.start is not None:
+        values["start"] = os.path.abspath(texts.start)
     values["teacher"] = [n if n == SEED else os.path.abspath(n) for n in texts.teacher]
     for name in values["teacher"]:
         if name != SEED and not os.path.exists(name):
@@ -143,6 +146,8 @@ def make_vocab(texts: Texts, config: RunConfig, run: Path, report: Report) -> No
         out = run / f"{side}.spm"
         if out.exists():
             continue
+        if texts.start:
+            raise MxError(f"{out} is gone; put back the vocabulary of {texts.start}")
         if texts.vocab:
             with atomic_write(out) as file:
                 file.write(Tokenizer.load(Path(texts.vocab)).proto)

@@ -19,8 +19,10 @@ from typing import Any
 from mx.engine import __version__
 from mx.engine.errors import MxError
 from mx.engine.files import atomic_write
+from mx.trainer.checkpoint import START
 from mx.trainer.config import RunConfig, from_json, read_object, resolve, to_json
 from mx.trainer.corpus import Texts, prepare, settled, spool, tokenizers
+from mx.trainer.start import Start, check_fits, open_start, started
 
 # A resumed run may change these: they decide how long, how often and how fast, not what is learned.
 CHANGEABLE = {
@@ -30,11 +32,11 @@ CHANGEABLE = {
 # What a vocabulary depends on besides the bytes of the text.
 _VOCAB = {
     "src", "tgt", "vocab", "vocab_size", "vocab_type", "lowercase", "fold_accents", "joint_vocab",
-    "seed",
+    "seed", "start",
 }  # fmt: skip
 _OURS = (
     "command.json", "config.json", "src.spm", "tgt.spm", "text", "cache", "checkpoints",
-    "model.safetensors", "log.jsonl", "tensorboard",
+    "model.safetensors", START, "log.jsonl", "tensorboard",
 )  # fmt: skip
 
 Report = Callable[[str], None]
@@ -47,7 +49,7 @@ class Command:
 
     run: Path
     texts: Texts | None
-    preset: str
+    preset: str | None  # None: compact, or the one for the model started from
     overrides: tuple[dict[str, Any], ...] = ()  # of the settings; later wins
     restart: bool = False
 
@@ -93,12 +95,10 @@ def settle(command: Command, report: Report) -> None:
     """
     run = command.run
     if command.restart:
-        for name in command.texts.teacher if command.texts else ():
-            if Path(name).resolve().is_relative_to(run.resolve()):
-                raise MxError(f"--restart would delete the teacher {name}; use another folder")
+        spare_sources(command)
         clear(run)
     trained = any((run / "checkpoints").glob("step-*"))
-    asked, texts = wanted(command)
+    asked, texts, start = wanted(command, trained)
     if asked.train.select == "aer" and not texts.gold:
         raise MxError("to select by AER a gold set is needed: --gold, --gold-src and --gold-tgt")
     if not begun(run):
@@ -117,10 +117,31 @@ def settle(command: Command, report: Report) -> None:
         if trained:
             report(f"{name} is {new} from now on; it was {old}")
     sweep(run)
+    if not trained:
+        lay_start(start, run, report)
     remember(run, texts, files)
     write(run / "config.json", to_json(asked))
     prepare(texts, asked, run, report)
     write(run / "config.json", to_json(with_sizes(asked, run)))
+
+
+def spare_sources(command: Command) -> None:
+    """An error if something inside the folder that is to be cleared is needed for the new run."""
+    texts = command.texts
+    named = [("teacher", name) for name in texts.teacher] if texts else []
+    named += [("model", texts.start)] if texts and texts.start else []
+    for what, name in named:
+        if Path(name).resolve().is_relative_to(command.run.resolve()):
+            raise MxError(f"--restart would delete the {what} {name}; use another folder")
+
+
+def lay_start(start: Start | None, run: Path, report: Report) -> None:
+    """Leave in the folder what the run begins with: another model, or nothing."""
+    if start:
+        report(f"starting with the weights and the vocabulary of {start.name}")
+        start.put_into(run)
+    else:
+        (run / START).unlink(missing_ok=True)
 
 
 def begun(run: Path) -> bool:
@@ -147,21 +168,45 @@ def opened(run: Path) -> tuple[RunConfig, Texts]:
     return from_json(run / "config.json"), Texts(**read_object(run / "command.json")["texts"])
 
 
-def wanted(command: Command) -> tuple[RunConfig, Texts]:
-    """The settings and texts that the command means."""
+def wanted(command: Command, trained: bool) -> tuple[RunConfig, Texts, Start | None]:
+    """The settings and texts that the command means, and the model that a new run begins with."""
+    texts = wanted_texts(command)
+    start = open_start(texts.start) if texts.start and not trained else None
+    if command.texts is None:
+        saved = from_json(command.run / "config.json")
+        config = resolve("paper", asdict(saved.model) | asdict(saved.train), *command.overrides)
+    elif texts.start:
+        # A trained run has the shape of its start, which may be gone by now.
+        old = start.config if start else trained_from(command.run, texts.start)
+        config = started(texts.start, old, command.preset, *command.overrides)
+    else:
+        config = resolve(command.preset or "compact", *command.overrides)
+    if start:
+        check_fits(start, config)
+    return config, texts, start
+
+
+def trained_from(run: Path, start: str) -> RunConfig:
+    """The settings of a run that was started from that model; any other run is refused."""
+    config, texts = opened(run)
+    if texts.start != start:
+        refuse(run, {"start": (texts.start, start)}, [])
+    return config
+
+
+def wanted_texts(command: Command) -> Texts:
+    """Those of the command, or those that the run was started on."""
     run = command.run
     if command.texts is not None:
         foreign = not begun(run) and any(path.name != ".lock" for path in run.iterdir())
         if foreign and not command.restart:  # which has looked at the folder already
             raise MxError(f"{run} has files but is no run folder; choose another one")
-        return resolve(command.preset, *command.overrides), settled(command.texts, run)
+        return settled(command.texts, run)
     if not all((run / name).exists() for name in ("config.json", "command.json")):
         raise MxError(
             f"{run} is no run folder to resume; start it with `mx-train SRC TGT -o {run}`"
         )
-    config, texts = opened(run)
-    saved = {**asdict(config.model), **asdict(config.train)}
-    return resolve("paper", saved, *command.overrides), texts
+    return opened(run)[1]
 
 
 # ---- what has changed ----
@@ -219,7 +264,7 @@ def differences(run: Path, asked: RunConfig, texts: Texts) -> dict[str, tuple[An
         saved = from_json(run / "config.json")
         old |= asdict(saved.model) | asdict(saved.train)
     if (run / "command.json").exists():
-        old |= read_object(run / "command.json")["texts"]
+        old |= asdict(Texts(**read_object(run / "command.json")["texts"]))
     new = asdict(asked.model) | asdict(asked.train) | asdict(texts)
     ignored = {"src_vocab", "tgt_vocab"}  # not known before there is a vocabulary
     return {

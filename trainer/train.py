@@ -154,7 +154,11 @@ class Trainer:
         self.objective = world.wrap(objective)
 
     def begin(self) -> None:
-        """What an untrained network is given: which pieces begin words, and a lexicon."""
+        """What an untrained network is given: all weights of another one, or which pieces begin
+        words, and a lexicon."""
+        if (self.run / checkpoint.START).exists():
+            checkpoint.load_weights(self.run / checkpoint.START, self.model)
+            return
         if isinstance(self.model, Student):
             for side, tokenizer in enumerate(self.tokenizers):
                 self.model.starts(side).data.copy_(torch.from_numpy(tokenizer.word_starts()))

@@ -1,6 +1,7 @@
 """mx-align --train-on-input: a text in, a model kept, links out."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mx.engine import cli, fresh
+from mx.engine.aligner import installed_models
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
 from mx.engine.fresh import Order, model_for, seconds
@@ -91,6 +93,62 @@ def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
     assert other != kept
 
 
+def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
+    """An installed one by name, or one at a path, which is told apart by what is in it."""
+    lines: list[list[str]] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
+    text = order().src, order().tgt
+    model = installed_models()["en-fr"]
+    copied = shutil.copytree(model, tmp_path / "mine.mx")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (run / name).write_text(name)
+
+    def kept(**changes):
+        return model_for(Order(*text, **changes), lambda line: None)
+
+    plain, named = kept(), kept(start="en-fr", langs="en-fr")
+    assert "--start" not in lines[0] and "--lowercase" in lines[0]
+    assert lines[2][lines[2].index("--start") + 1] == str(model.resolve())
+    assert not {"--preset", "--lowercase"} & set(lines[2])  # the model's own
+    by_path, from_run = kept(start=str(copied)), kept(start=str(run))
+    assert named == by_path and len({plain, named, from_run}) == 3
+    (run / "model.safetensors").write_text("trained further")
+    assert kept(start=str(run)) != from_run
+
+
+def test_a_started_model_aligns(corpus, tmp_path):
+    """The whole way from an installed model to one of the text."""
+    kept = tmp_path / "kept.mx"
+    line = [sys.executable, "-m", "mx.engine.cli", *map(str, corpus), "--train-on-input"]
+    line += ["--start", "en-fr", "--keep-model", str(kept), "--threads", "1", "--train-flags"]
+    line += ["--minutes 0 --steps 2 --batch-tokens 200 --batch-tokens-start 0 --device cpu"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert "starting with the weights and the vocabulary of" in done.stderr
+    assert done.stdout.count("\n") == 120 and "-" in done.stdout
+    found, old = Bundle.load(kept), Bundle.load(installed_models()["en-fr"])
+    assert found.manifest.model == old.manifest.model
+    assert found.manifest.tokenizer == old.manifest.tokenizer
+    assert found.read("src.spm") == old.read("src.spm")
+
+
+@pytest.mark.parametrize(
+    ("start", "langs", "message"),
+    [
+        ("en-fr", "fr-en", "--start en-fr is a model for en-fr, not for fr-en: change SRC and TGT"),
+        ("fr-en", None, "no installed model of that name; installed: de-en, en-fr"),
+        (".", None, "neither a bundle nor a trained run: no config.json"),
+    ],
+)
+def test_models_that_cannot_be_started_from(order, start, langs, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MxError, match=message):
+        model_for(order(start=start, langs=langs), lambda line: None)
+
+
 def test_what_a_failed_program_leads_to():
     with pytest.raises(MxError, match=r"mx-train ended with \d, see above"):
         fresh._program("mx-train", ["json.tool", "/no/such/file"])
@@ -100,6 +158,7 @@ def test_what_a_failed_program_leads_to():
     ("arguments", "message"),
     [
         (["c.src", "c.tgt", "--budget", "5m"], "--budget is for --train-on-input only"),
+        (["c.src", "c.tgt", "--start", "en-fr"], "--start is for --train-on-input only"),
         (["c.src", "c.tgt", "--train-on-input", "-m", "x.mx"], "excludes --model"),
         (["c.src", "c.tgt", "--train-on-input", "--tokenize"], "excludes --tokenize"),
         (["c.src", "--train-on-input"], "needs SRC and TGT, two files"),

@@ -46,12 +46,14 @@ class Point:
 @dataclass(frozen=True)
 class Axes:
     """Titles; x is logarithmic. `front`: which end of x is better, for the line of those systems
-    that no other one beats in both; y is better when it is lower."""
+    that no other one beats in both; y is better when it is lower. `marks`: systems of which only
+    the place on the x axis is known."""
 
     title: str
     x: str
     y: str
     front: str = ""  # "low", "high", or none
+    marks: tuple[tuple[str, float], ...] = ()
 
 
 Scale = Callable[[float], float]
@@ -59,7 +61,8 @@ Scale = Callable[[float], float]
 
 def chart(axes: Axes, points: Sequence[Point]) -> str:
     """The SVG file."""
-    x_marks = powers(min(p.x for p in points), max(p.x for p in points))
+    values = [p.x for p in points] + [value for _, value in axes.marks]
+    x_marks = powers(min(values), max(values))
     y_marks = ticks(min(p.low for p in points), max(p.high for p in points))
     across = scale(math.log10(x_marks[0]), math.log10(x_marks[-1]), LEFT, WIDTH - RIGHT)
     down = scale(y_marks[0], y_marks[-1], HEIGHT - BOTTOM, TOP)
@@ -72,6 +75,7 @@ def chart(axes: Axes, points: Sequence[Point]) -> str:
     if axes.front:
         line = "L".join(f"{x(p.x):.1f} {down(p.y):.1f}" for p in front(points, axes.front))
         parts.append(f'<path class="front" d="M{line}"/>')
+    parts += [upright(name, x(value)) for name, value in axes.marks]
     taken: list[tuple[float, float]] = []
     for point in sorted(points, key=lambda p: (p.y, p.name)):
         k = groups.index(point.group)
@@ -80,7 +84,10 @@ def chart(axes: Axes, points: Sequence[Point]) -> str:
         parts.append(f'<path class="range s{k % 4}" d="{line}"/>{mark(k, *place)}')
         parts.append(label(point, place, taken))
     parts.append(legend(groups))
-    said = "; ".join(f"{p.name} ({p.group}): {shown(p.x)}, {p.y:.2f}" for p in points)
+    said = "; ".join(
+        [f"{p.name} ({p.group}): {shown(p.x)}, {p.y:.2f}" for p in points]
+        + [f"{name}: {shown(value)}" for name, value in axes.marks]
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(axes.title)}: {escape(said)}"><style>{STYLE}</style>\n'
@@ -138,6 +145,16 @@ def titles(axes: Axes) -> str:
         f'<text x="{LEFT}" y="20" font-weight="600">{escape(axes.title)}</text>'
         f'<text class="soft" x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">'
         f'{escape(axes.x)}</text><text class="soft" x="8" y="{TOP - 14}">{escape(axes.y)}</text>'
+    )
+
+
+def upright(name: str, x: float) -> str:
+    """A dotted line over the whole height, with a name along it."""
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    return (
+        f'<path class="front" d="M{x:.1f} {TOP}L{x:.1f} {HEIGHT - BOTTOM}"/>'
+        f'<text class="soft" transform="translate({x - 6:.1f} {middle}) rotate(-90)" '
+        f'text-anchor="middle">{escape(name)}</text>'
     )
 
 

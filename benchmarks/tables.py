@@ -7,6 +7,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`, NAME being one
 are made by `accuracy` and `ablation`; nothing is measured here.
 """
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -222,8 +223,20 @@ def pareto(results: Path) -> dict[str, str]:
         points.append(Point(name, "variants of the student", x, y, y, y))
     if not tried:
         return {}
-    axes = Axes("en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high")
+    axes = Axes(
+        "en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high",
+        untrained(results / "graphs_en_fr.json"),
+    )  # fmt: skip
     return {"pareto-en-fr.svg": chart(axes, points)}
+
+
+def untrained(path: Path) -> tuple[tuple[str, float], ...]:
+    """Sizes of Mask-Align that were timed in int8 with random weights: speed, but no AER."""
+    presets = json.loads(path.read_text("utf-8"))["presets"] if path.exists() else {}
+    return tuple(
+        (f"{name}, untrained", run["forms"]["int8"]["pairs_per_second"])
+        for name, run in presets.items()
+    )
 
 
 def learning(run: dict[str, Any]) -> float:

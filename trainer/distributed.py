@@ -26,6 +26,21 @@ from mx.engine.errors import MxError
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Inside, a failure of torch's compiler is told in one line, not in its pages of C++."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        first = str(error).strip().split("\n")[0]
+        raise MxError(
+            f"--compile failed ({first}); the same command without it goes on from the last "
+            "checkpoint, or begins anew if there is none"
+        ) from error
+
+
 @dataclass(frozen=True)
 class World:
     """This process's place among all, and its device."""

@@ -25,7 +25,7 @@ from mx.trainer.cache import TokenCache
 from mx.trainer.config import RunConfig, TrainConfig
 from mx.trainer.corpus import Prepared, tokenizers, write_links
 from mx.trainer.data import Batch, Batches, Position, TeacherLinks, prefetch
-from mx.trainer.distributed import World
+from mx.trainer.distributed import World, compiling
 from mx.trainer.evaluate import align_gold, follow, predict, word_links
 from mx.trainer.lexicon import embeddings
 from mx.trainer.objective import Network, make_network, make_objective
@@ -343,7 +343,7 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
     done = ended(progress, settings) or stalled(progress, settings)
     stop = False
     began = time.monotonic() - progress.seconds
-    with stop_signals() as asked, contextlib.closing(trainer.steps()) as steps:
+    with stop_signals() as asked, compiling(), contextlib.closing(trainer.steps()) as steps:
         while not (done or stop):
             terms = next(steps)
             progress.seconds = time.monotonic() - began

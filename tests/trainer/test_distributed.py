@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from mx.engine.errors import MxError
-from mx.trainer.distributed import World, joined, launch, meet
+from mx.trainer.distributed import World, compiling, joined, launch, meet
 from mx.trainer.train import train
 
 
@@ -67,6 +67,18 @@ def test_compiling_without_a_compiler_is_explained(monkeypatch, start, tmp_path)
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(MxError, match="needs a C\\+\\+ compiler and found no no-such-compiler"):
         train(*start(tmp_path, compile=True))
+
+
+def test_a_failure_of_the_compiler_is_one_line():
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    with (
+        pytest.raises(MxError, match="^--compile failed .*; the same command without it"),
+        compiling(),
+    ):
+        raise BackendCompilerFailed("inductor", ValueError("bad\nvery long"), None)
+    with pytest.raises(RuntimeError, match="^other"), compiling():
+        raise RuntimeError("other")
 
 
 def test_gpus_need_no_cpp_compiler(monkeypatch):

@@ -1,0 +1,133 @@
+"""Pairs a second of `mx-align` with a student against the PyTorch form of the same network.
+
+    python benchmarks/torch_speed.py engine/models/en-fr.mx corpus.en corpus.fr --pairs 20000
+
+Both go from two files to a file of links, in processes of their own, in turns, with the same number
+of threads. The PyTorch form is what a script does: pieces of each line, batches of 64 pairs in the
+order of the file, or sorted by length first, padded, eager, the word links read off one by one.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import records
+
+from mx.engine.files import read_lines
+
+BATCH = 64
+
+
+def script(bundle: str, src: str, tgt: str, out: str, threads: int, by_length: bool) -> None:
+    """The PyTorch form, from files to a file."""
+    import torch
+
+    from mx.engine.bundle import Bundle
+    from mx.engine.text import split
+    from mx.trainer.model import symmetrize
+    from mx.trainer.start import open_start
+
+    torch.set_num_threads(threads)
+    model, opened = open_start(bundle).model.eval(), Bundle.load(bundle)
+    threshold = opened.threshold("aer")
+    lines = [[split(line) for line in read_lines(path)] for path in (src, tgt)]
+    sides = [
+        [tokenizer.encode_many([words]) for words in side]
+        for tokenizer, side in zip(opened.tokenizers(), lines, strict=True)
+    ]
+    order = list(range(len(lines[0])))
+    if by_length:
+        order.sort(key=lambda k: (len(sides[1][k].ids), len(sides[0][k].ids)))
+    found = [""] * len(order)
+    for start in range(0, len(order), BATCH):
+        some = [k for k in order[start : start + BATCH] if lines[0][k] and lines[1][k]]
+        if not some:
+            continue
+        feeds = []
+        for side in sides:
+            lengths = torch.tensor([len(side[k].ids) for k in some])
+            ids = torch.zeros(len(some), int(lengths.max()), dtype=torch.long)
+            for row, k in enumerate(some):
+                ids[row, : lengths[row]] = torch.from_numpy(side[k].ids)
+            feeds += [ids, lengths]
+        with torch.inference_mode():
+            fwd, bwd = model(*feeds)
+            scores = symmetrize(fwd.weights, bwd.weights)
+        for row, k in enumerate(some):
+            places = (scores[row] >= threshold).nonzero().tolist()
+            links = {(int(sides[0][k].words[i]), int(sides[1][k].words[j])) for j, i in places}
+            found[k] = " ".join(f"{i}-{j}" for i, j in sorted(links))
+    Path(out).write_text("".join(f"{line}\n" for line in found), "utf-8")
+
+
+def timed(command: list[str]) -> dict[str, float]:
+    before, start = os.times(), time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    return {"wall": time.monotonic() - start, "cpu": sum(after[2:4]) - sum(before[2:4])}
+
+
+def agreement(one: Path, other: Path) -> float:
+    """F1 of two files of links."""
+    pairs = list(zip(read_lines(one), read_lines(other), strict=True))
+    both = sum(len(set(a.split()) & set(b.split())) for a, b in pairs)
+    return 2 * both / max(1, sum(len(a.split()) + len(b.split()) for a, b in pairs))
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("bundle", "src", "tgt"):
+        command.add_argument(name)
+    command.add_argument("--pairs", type=int, default=20_000)
+    command.add_argument("--threads", type=int, default=os.cpu_count())
+    command.add_argument("--repeat", type=int, default=3)
+    command.add_argument("--script", nargs=2, metavar=("OUT", "ORDER"), help=argparse.SUPPRESS)
+    command.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    given = command.parse_args()
+    if given.script:
+        out, order = given.script
+        script(given.bundle, given.src, given.tgt, out, given.threads, order == "sorted")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(Path(folder) / name) for name in ("src", "tgt")]
+        for path, copy in zip((given.src, given.tgt), files, strict=True):
+            lines = islice(read_lines(path), given.pairs)
+            Path(copy).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        threads = ["--threads", str(given.threads)]
+        outputs = {name: Path(folder) / name for name in ("engine", "in order", "sorted")}
+        align = ["-m", "mx.engine.cli", *files, "-m", given.bundle, "-o", str(outputs["engine"])]
+        lines_of = {"engine": [*align, *threads, "--restart", "--quiet"]}
+        for order in ("in order", "sorted"):
+            own = [__file__, given.bundle, *files, *threads, "--script", str(outputs[order]), order]
+            lines_of[order] = own
+        seconds: dict[str, list[dict[str, float]]] = {name: [] for name in lines_of}
+        for _ in range(given.repeat):
+            for name, line in lines_of.items():
+                seconds[name].append(timed([sys.executable, *line]))
+        same = {
+            k: round(agreement(outputs["engine"], outputs[k]), 4) for k in ("in order", "sorted")
+        }
+    result: dict[str, Any] = {
+        "bundle": Path(given.bundle).name, "pairs": given.pairs, "threads": given.threads,
+        "link_f1": same, **records.circumstances(("torch", "onnxruntime")),
+    }  # fmt: skip
+    for what in ("wall", "cpu"):
+        best = {name: min(one[what] for one in each) for name, each in seconds.items()}
+        result[f"pairs_per_{what}_second"] = {k: round(given.pairs / s) for k, s in best.items()}
+        result[f"ratio_{what}"] = {
+            k: round(s / best["engine"], 2) for k, s in best.items() if k != "engine"
+        }
+    print(json.dumps(result, indent=2))
+    if given.output:
+        given.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

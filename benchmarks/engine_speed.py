@@ -20,7 +20,7 @@ from mx.engine.aligner import Aligner
 from mx.engine.batching import Batch, pack
 from mx.engine.corpus import Reader, Source
 from mx.engine.formats import Format
-from mx.engine.pipeline import Pairs, Work, stream
+from mx.engine.pipeline import Pairs, Work, run_all, stream
 
 
 def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:
@@ -70,11 +70,9 @@ def prepared(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
     found = []
     for pairs in chunks:
         work = Work(engine, pairs)
-        todo = work.prepare()
-        while todo:
-            sizes = [(one.units, one.places, one.n_src, one.n_tgt) for one in todo]
-            found += [pack(*size, work.src, work.tgt) for size in sizes]
-            todo = [more for planned in todo for more in work.run(planned)]
+        every = run_all(work, work.prepare())
+        sizes = [(one.units, one.places, one.n_src, one.n_tgt) for one in every]
+        found += [pack(*size, work.src, work.tgt) for size in sizes]
     return found
 
 

@@ -25,6 +25,7 @@ from mx.engine.files import read_lines
 # What a variant changes of `mx-train --student`; the first is the default itself.
 VARIANTS: dict[str, list[str]] = {
     "default": [],
+    "default, another seed": ["--seed", "2"],
     "no correction": ["--refine", "0"],
     "correction of 8 channels": ["--refine", "8"],
     "1 layer": ["--encoder-layers", "1"],
@@ -33,6 +34,7 @@ VARIANTS: dict[str, list[str]] = {
     "width 256": ["--width", "256", "--ff", "512"],
     "feed-forward 512": ["--ff", "512"],
     "4,000 pieces": ["--vocab-size", "4000"],
+    "24,000 pieces": ["--vocab-size", "24000"],
     "32,000 pieces": ["--vocab-size", "32000"],
     "no joined lines": ["--joins", "0"],
     "2 rounds": ["--rounds", "2"],

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mx.engine import __version__
+from mx.engine import __version__, cuts
 from mx.engine.backends import OUTPUTS, Backend, choose
 from mx.engine.backends.gpu import GpuOptions
 from mx.engine.batching import batches, pack
@@ -22,8 +22,8 @@ from mx.engine.errors import BundleError, InputError, MxError
 from mx.engine.formats import null_rows, sentence_scores
 from mx.engine.kernels.reference import pool_words
 from mx.engine.links import Link
-from mx.engine.pipeline import Engine, Pairs, Render, Words, run_here, stream
-from mx.engine.text import split
+from mx.engine.pipeline import Engine, Pairs, Render, Work, run_all, run_here, stream
+from mx.engine.text import Words, split
 
 # Enough pairs that most batches are full, few enough that losing them costs little.
 CHUNK = 8192
@@ -171,12 +171,14 @@ class Aligner:
         """The same, in the model's terms."""
         src_words, tgt_words = _words(src), _words(tgt)
         engine = replace(self.engine([]), swapped=False)
-        work = run_here(engine, Pairs(0, [src_words], [tgt_words]))
-        units = work.units[-1]  # the parts, if it was cut
+        work = Work(engine, Pairs(0, [src_words], [tgt_words]))
+        planned = work.prepare()
         src_pieces, tgt_pieces = work.src, work.tgt
         n_src, n_tgt = len(src_pieces.ids), len(tgt_pieces.ids)
         if n_src * n_tgt > _MAX_CELLS:
             raise MxError(f"{n_src} x {n_tgt} pieces are too many for a full matrix; use align")
+        run_all(work, planned)
+        units = work.units[-1]  # the parts, if it was cut
         cells = {name: np.zeros((n_src, n_tgt), np.float32) for name in ("scores", "fwd", "bwd")}
         # Without a partner on the other side a word is aligned to nothing.
         nulls = {"fwd_null": np.ones(n_tgt, np.float32), "bwd_null": np.ones(n_src, np.float32)}
@@ -216,7 +218,7 @@ class Aligner:
         """What `pipeline.stream` needs to make items of this aligner's links."""
         rule = replace(self.rule, nulls=True) if nulls else self.rule
         # Not the user's threshold: a higher one must only take links away.
-        look = Rule(SOFT, self.bundle.threshold("aer"))
+        look = _rule(self.bundle, SOFT, None, "aer", nulls=False)
         return Engine(
             self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, look, renders,
             batch_tokens or self.backend.batch_tokens, self.swapped,
@@ -234,7 +236,7 @@ class Aligner:
         return (
             f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}|"
             f"backend:{self.backend.name}|prec:{self.backend.precision}|"
-            f"sym:{self.rule.mode}|thr:{threshold}"
+            f"sym:{self.rule.mode}|thr:{threshold}|cut:{cuts.LONG}"
         )
 
 

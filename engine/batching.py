@@ -26,8 +26,8 @@ class Units:
     arrays (U,).
 
     Starts and ends count pieces in their sentence. Windows overlap, so each owns a part: the
-    `own` ranges of a pair's windows divide both sentences, and a cell belongs to the window that
-    owns it on the longer side (`by_src`).
+    `own` ranges of a pair's units divide both sentences, and a cell belongs to the window that
+    owns it on the longer side (`by_src`). Cells between two parts of a pair belong to nobody.
     """
 
     pair: IntArray

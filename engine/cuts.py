@@ -10,16 +10,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from mx.engine.batching import IntArray
 from mx.engine.decode import Floats, Links
-from mx.engine.text import Pieces
-
-Words = Sequence[str]
+from mx.engine.text import Pieces, Words
 
 # Words of the longer side; shorter pairs gain little.
 LONG = 60
@@ -27,6 +24,8 @@ LONG = 60
 _EASY = 17.0
 # What a cut costs that is not after punctuation on both sides.
 _INSIDE = 5.0
+# Words between such a cut and the nearest one after punctuation.
+_APART = 10
 # No cut loses more than this, however long the line is: what crosses there is meant.
 _CROSSING = 4.0
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
@@ -86,20 +85,29 @@ def cut(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> Int
 
 
 def _possible(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> Cuts:
-    """Cuts after a link of two punctuation marks, or between two links of neighbours."""
-    p, q = i + 1, j + 1
-    links, cuts = (list(zip(a.tolist(), b.tolist(), strict=True)) for a, b in ((i, j), (p, q)))
-    ended = np.array([_is_mark(src[a]) and _is_mark(tgt[b]) for a, b in links], bool)
-    linked = set(links)
-    tight = np.array([cut in linked for cut in cuts], bool)
+    """Cuts after a link of two punctuation marks and, where there are none for a while, between
+    two links of neighbours."""
+    p, q, wide = i + 1, j + 1, len(tgt) + 1
+    marks = [np.array([_is_mark(word) for word in side], bool) for side in (src, tgt)]
+    ended = marks[0][i] & marks[1][j]
+    tight = np.isin(p * wide + q, i * wide + j)
     crossing = _crossing(i, j, scores)
-    good = (ended | tight) & (p < len(src)) & (q < len(tgt)) & (crossing <= _CROSSING)
+    good = (p < len(src)) & (q < len(tgt)) & (crossing <= _CROSSING)
+    good &= ended | tight & (_distance(p, p[good & ended]) >= _APART)
     return Cuts(p[good], q[good], crossing[good] + np.where(ended[good], 0.0, _INSIDE))
 
 
-@lru_cache(1 << 16)
+def _distance(places: IntArray, others: IntArray) -> IntArray:
+    """Of each place from the nearest of the others; both are sorted."""
+    if not len(others):
+        return np.full_like(places, np.iinfo(np.int64).max)
+    after = np.searchsorted(others, places)
+    near = others[np.stack([np.maximum(after - 1, 0), np.minimum(after, len(others) - 1)])]
+    return np.asarray(np.abs(near - places).min(axis=0))
+
+
 def _is_mark(word: str) -> bool:
-    return all(unicodedata.category(character)[0] == "P" for character in word)
+    return bool(word) and all(unicodedata.category(character)[0] == "P" for character in word)
 
 
 def _crossing(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:

@@ -148,7 +148,8 @@ def _made_before(path: Path, digest: str) -> bool:
         raise MxError(f"cannot keep a model in {path}: {error}") from None
     if text != digest:
         raise MxError(
-            f"{path} is a model of another text; use it with -m, or keep this one elsewhere"
+            f"{path} is a model of another text, or was made in another way; use it with -m, or "
+            "keep this one elsewhere"
         )
     return True
 

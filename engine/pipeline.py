@@ -25,9 +25,7 @@ from mx.engine.batching import (
     word_ids,
 )
 from mx.engine.decode import Found, Links, Rule, find, link, placed
-from mx.engine.text import Tokenizer
-
-Words = Sequence[str]
+from mx.engine.text import Tokenizer, Words
 
 
 @dataclass(frozen=True)
@@ -164,6 +162,7 @@ class Work:
     def _cut(self) -> list[Planned]:
         """The batches of what long pairs are cut into by the links that were seen in them."""
         links = link(self.engine.look, self._seen, self.src, self.tgt)
+        self._seen = []
         parts = cuts.parts(self._long, links, *self._words, self.src, self.tgt)
         self.units.append(plan_parts(parts, self.engine.max_length))
         return self._batches(self.units[1])
@@ -181,7 +180,7 @@ class Work:
             links = links.swapped()
         items = [list(render(self.pairs, links)) for render in self.engine.renders]
         self.result = Done(self.pairs, items, self._count(links))
-        self._found = self._seen = []
+        self._found = []
         self.done.set()
 
     def _count(self, links: Links) -> Counts:
@@ -205,10 +204,16 @@ class Work:
 def run_here(engine: Engine, pairs: Pairs) -> Work:
     """One chunk, finished, in the calling thread."""
     work = Work(engine, pairs)
-    todo = work.prepare()
-    while todo:
-        todo = [more for planned in todo for more in work.run(planned)]
+    run_all(work, work.prepare())
     return work
+
+
+def run_all(work: Work, planned: list[Planned]) -> list[Planned]:
+    """Run these batches and all that they ask for; gives all of them."""
+    every = list(planned)
+    for one in every:  # which grows on the way
+        every += work.run(one)
+    return every
 
 
 # ---- many chunks ----

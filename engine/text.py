@@ -18,6 +18,7 @@ import sentencepiece
 from mx.engine.errors import BundleError, InputError
 
 IntArray = npt.NDArray[np.int64]
+Words = Sequence[str]
 
 MARK = "\u2581"  # SentencePiece puts it before a word
 

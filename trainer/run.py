@@ -94,11 +94,11 @@ def settle(command: Command, report: Report) -> None:
     The caller holds the folder.
     """
     run = command.run
+    trained = not command.restart and any((run / "checkpoints").glob("step-*"))
+    asked, texts, start = wanted(command, trained)  # before anything is deleted
     if command.restart:
         spare_sources(command)
         clear(run)
-    trained = any((run / "checkpoints").glob("step-*"))
-    asked, texts, start = wanted(command, trained)
     if asked.train.select == "aer" and not texts.gold:
         raise MxError("to select by AER a gold set is needed: --gold, --gold-src and --gold-tgt")
     if not begun(run):
@@ -199,7 +199,7 @@ def wanted_texts(command: Command) -> Texts:
     run = command.run
     if command.texts is not None:
         foreign = not begun(run) and any(path.name != ".lock" for path in run.iterdir())
-        if foreign and not command.restart:  # which has looked at the folder already
+        if foreign and not command.restart:  # which looks at the folder by itself
             raise MxError(f"{run} has files but is no run folder; choose another one")
         return settled(command.texts, run)
     if not all((run / name).exists() for name in ("config.json", "command.json")):

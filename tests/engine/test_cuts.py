@@ -1,5 +1,6 @@
 """Long pairs are cut where hardly a link crosses, and their parts are aligned as pairs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mx.engine import cuts
 from mx.engine.aligner import Aligner, installed_models
+from mx.engine.bundle import Thresholds, write_bundle
 
 WORDS = [f"w{k}" for k in range(400)]
 
@@ -45,8 +47,9 @@ def test_a_stray_link_does_not_keep_two_sentences_together():
 def test_what_many_links_cross_is_not_cut():
     """Two halves that have changed places: any cut between them would lose one."""
     src, tgt = sentences(6, 19), sentences(6, 19)
-    bounds = cut(src, tgt, [(k, (k + 60) % 120) for k in range(120)])
-    assert (60, 60) not in bounds
+    links = [(k, (k + 60) % 120) for k in range(120)]
+    assert cut(src, tgt, links) == [(0, 0), (120, 120)]
+    assert len(cut(src, tgt, [(k, k) for k in range(60)] + links[60:64])) > 2
 
 
 @pytest.mark.parametrize(
@@ -56,21 +59,48 @@ def test_where_there_is_nothing_to_cut_by_the_pair_stays_whole(links):
     assert cut(WORDS[:100], WORDS[:100], links) == [(0, 0), (100, 100)]
 
 
-@given(st.sets(st.tuples(st.integers(0, 70), st.integers(0, 90)), max_size=150), st.data())
-def test_parts_divide_both_sides_and_crossing_is_what_it_says(links, data):
-    words = data.draw(st.lists(st.sampled_from(["a", ","]), min_size=91, max_size=91))
-    values = data.draw(
-        st.lists(st.floats(0, 1, width=32), min_size=len(links), max_size=len(links))
-    )
-    src, tgt, scores = words[:71], words, np.array(values, np.float32)
-    bounds = np.array(cut(src, tgt, links, scores))
+@st.composite
+def linked(draw):
+    links = sorted(draw(st.sets(st.tuples(st.integers(0, 70), st.integers(0, 90)), max_size=150)))
+    scores = st.lists(st.floats(0, 1, width=32), min_size=len(links), max_size=len(links))
+    return links, np.array(draw(scores), np.float32)
+
+
+@given(linked())
+def test_what_crosses_each_cut(found):
+    links, scores = found
+    i, j = np.array(links, np.int64).reshape(-1, 2).T
+    for (a, b), crossing in zip(links, cuts._crossing(i, j, scores), strict=True):
+        apart = [(p <= a) != (q <= b) for p, q in links]
+        assert crossing == pytest.approx(scores[apart].sum(), abs=1e-4)
+
+
+@given(linked(), st.lists(st.sampled_from(["a", "b", ","]), min_size=91, max_size=91))
+def test_parts_divide_both_sides(found, words):
+    links, scores = found
+    bounds = np.array(cut(words[:71], words, links, scores))
     assert bounds[0].tolist() == [0, 0] and bounds[-1].tolist() == [71, 91]
     assert (np.diff(bounds, axis=0) > 0).all()
-    rows = sorted(links)
-    for p, q in bounds[1:-1].tolist():
-        assert (p - 1, q - 1) in links
-        crossing = sum(s for (i, j), s in zip(rows, values, strict=True) if (i < p) != (j < q))
-        assert crossing < 4.001
+    assert {(p - 1, q - 1) for p, q in bounds[1:-1].tolist()} <= set(links)
+
+
+def test_no_other_cuts_are_cheaper():
+    """Of all subsets of a few possible cuts."""
+    rng = np.random.default_rng(3)
+    for _ in range(30):
+        src, tgt = (np.sort(rng.integers(1, 100, 7)) for _ in range(2))
+        possible = cuts.Cuts(src, tgt, rng.uniform(0, 5, 7))
+
+        def cost(chosen, possible=possible):
+            places = np.stack([possible.src, possible.tgt], axis=1)[chosen]
+            sizes = np.diff(np.concatenate([[[0, 0]], places, [[100, 100]]]), axis=0)
+            if (sizes <= 0).any():
+                return np.inf
+            return possible.cost[chosen].sum() + ((sizes.max(axis=1) / cuts._EASY) ** 2).sum()
+
+        subsets = [[k for k in range(7) if number >> k & 1] for number in range(128)]
+        least = min(cost(np.array(subset, np.int64)) for subset in subsets)
+        assert cost(cuts._cheapest(possible, 100, 100)) == pytest.approx(least)
 
 
 # ---- in the engine ----
@@ -97,6 +127,50 @@ def test_joined_sentences_keep_their_links(sample):
     assert src > cuts.LONG
     together = set(joined(aligner, pairs))
     assert len(alone & together) > 0.95 * max(len(alone), len(together))
+
+
+@pytest.mark.parametrize("mode", ["soft", "forward", "grow-diag-final-and"])
+def test_same_links_for_all_chunks_and_threads(sample, mode):
+    pairs = [pair for n in (1, 8, 20, 3, 12) for pair in ([*sample * 2][:n], [*sample * 2][-n:])]
+    src, tgt = ([" ".join(pair[side] for pair in some) for some in pairs] for side in (0, 1))
+    load = {"backend": "cpu", "symmetrize": mode, "nulls": True, "threads": 2}
+    wanted = Aligner.load(installed_models()["en-fr"], **load).align_batch(src, tgt)
+    assert any(len(one.src) > cuts.LONG for one in wanted)
+    for one in wanted:
+        assert len(one.src_null) == len(one.src) and len(one.tgt_null) == len(one.tgt)
+    for size in (1, 3, 100):
+        found = Aligner.load(installed_models()["en-fr"], **load).align(src, tgt, chunk=size)
+        assert list(found) == wanted
+    turned = Aligner.load(langs="fr-en", **load).align_batch(tgt, src)
+    if mode == "soft":
+        assert [set(one) for one in turned] == [{(j, i) for i, j in one} for one in wanted]
+        assert [one.tgt_null for one in turned] == [one.src_null for one in wanted]
+
+
+def test_an_error_while_cutting_is_raised_after_what_came_before(sample, monkeypatch):
+    aligner = Aligner.load(installed_models()["en-fr"], backend="cpu", threads=2)
+    long = [" ".join(pair[side] for pair in sample * 3) for side in (0, 1)]
+
+    def fail(*arguments):
+        raise RuntimeError("no scissors")
+
+    monkeypatch.setattr(cuts, "parts", fail)
+    found = aligner.align([sample[0][0], long[0]], [sample[0][1], long[1]], chunk=1)
+    assert len(next(found)) > 0
+    with pytest.raises(RuntimeError, match="no scissors"):
+        next(found)
+
+
+def test_a_bundle_whose_threshold_is_0(tmp_path):
+    """Cells outside the sentences have the score 0 and are no links, in the first look as well."""
+    old = write_toy(tmp_path / "old.mx")
+    none = replace(old.manifest, thresholds=Thresholds(0.0, 0.5, 0.0, "by hand"))
+    files = {name: old.read(name) for name in old.manifest.files}
+    made = write_bundle(tmp_path / "new.mx", none, files)
+    aligner = Aligner.load(made.path, backend="cpu", threshold=0.3)
+    for n in range(61, 70):
+        one = aligner.align_pair("ein Haus " * n, "a house " * n)
+        assert all(i < 2 * n and j < 2 * n for i, j in one)
 
 
 def test_a_higher_threshold_only_takes_links_away(sample):

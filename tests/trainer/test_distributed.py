@@ -73,11 +73,11 @@ def test_a_failure_of_the_compiler_is_one_line():
     from torch._dynamo.exc import BackendCompilerFailed
 
     with (
-        pytest.raises(MxError, match="^--compile failed .*; the same command without it"),
+        pytest.raises(MxError, match=r"^--compile failed .*; the same command without it"),
         compiling(),
     ):
         raise BackendCompilerFailed("inductor", ValueError("bad\nvery long"), None)
-    with pytest.raises(RuntimeError, match="^other"), compiling():
+    with pytest.raises(RuntimeError, match=r"^other"), compiling():
         raise RuntimeError("other")
 
 

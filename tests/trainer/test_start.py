@@ -21,6 +21,7 @@ from mx.trainer.data import TeacherLinks
 from mx.trainer.distributed import World
 from mx.trainer.evaluate import word_scores
 from mx.trainer.progress import Monitor
+from mx.trainer.run import Command, settle
 from mx.trainer.start import open_start
 from mx.trainer.train import Trainer, train
 
@@ -175,6 +176,15 @@ def test_a_trained_run_keeps_its_start(student, start, go_on, tmp_path):
         start(tmp_path / "other", {"start": str(bundle)}, **own)
     with pytest.raises(MxError, match=rf"start {bundle} \(now None\)"):
         start(tmp_path / "r", **own)
+
+
+def test_a_bad_start_does_not_cost_the_run_that_was_to_be_restarted(start, text, tmp_path):
+    train(*start(tmp_path / "run", **SEPARATE))
+    texts = Texts(*map(str, text), start=str(tmp_path / "typo"))
+    command = Command(tmp_path / "run", texts, None, (SMALL,), restart=True)
+    with pytest.raises(MxError, match="no such run folder or bundle"):
+        settle(command, lambda line: None)
+    assert (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_before_training_the_start_may_change(student, start, go_on):

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from mx.engine.errors import InputError
 from mx.engine.files import count_lines, read_lines, read_pairs
-from mx.engine.pipeline import Pairs, Words
-from mx.engine.text import split
+from mx.engine.pipeline import Pairs
+from mx.engine.text import Words, split
 
 SEPARATORS = ("auto", "bars", "tab")
 

@@ -33,7 +33,8 @@ text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
 
 @dataclass(frozen=True)
 class Point:
-    """A system: its place, the ends of its interval on the y axis, its group."""
+    """A system: its place, the ends of its interval on the y axis, its group, and whether its name
+    stands beside it or is only told to those who cannot see the chart."""
 
     name: str
     group: str
@@ -41,6 +42,7 @@ class Point:
     y: float
     low: float
     high: float
+    labelled: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def chart(axes: Axes, points: Sequence[Point]) -> str:
         place = x(point.x), down(point.y)
         line = f"M{place[0]:.1f} {down(point.low):.1f}L{place[0]:.1f} {down(point.high):.1f}"
         parts.append(f'<path class="range s{k % 4}" d="{line}"/>{mark(k, *place)}')
-        parts.append(label(point, place, taken))
+        if point.labelled:
+            parts.append(label(point, place, taken))
     parts.append(legend(groups))
     said = "; ".join(
         [f"{p.name} ({p.group}): {shown(p.x)}, {p.y:.2f}" for p in points]

@@ -220,7 +220,8 @@ def pareto(results: Path) -> dict[str, str]:
         if run["settings"][:1] and run["settings"][0] not in SHAPE:
             continue  # differs in how it learned only, and would cover the default's name
         x, y = run["pairs_per_cpu_second"], run["aer"]
-        points.append(Point(name, "variants of the student", x, y, y, y))
+        group = "variants of the student, 500 steps"
+        points.append(Point(name, group, x, y, y, y, labelled=False))
     if not tried:
         return {}
     axes = Axes(

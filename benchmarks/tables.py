@@ -220,7 +220,7 @@ def pareto(results: Path) -> dict[str, str]:
         if run["settings"][:1] and run["settings"][0] not in SHAPE:
             continue  # differs in how it learned only, and would cover the default's name
         x, y = run["pairs_per_cpu_second"], run["aer"]
-        group = "variants of the student, 500 steps"
+        group = "variants of the student"
         points.append(Point(name, group, x, y, y, y, labelled=False))
     if not tried:
         return {}

@@ -22,7 +22,8 @@ import records
 
 from mx.engine.files import read_lines
 
-# What a variant changes of `mx-train --student`; the first is the default itself.
+# What a variant changes of `mx-train --student`; the first is the default itself. {work} is the
+# folder of --work, with the bundles of earlier variants; mask-align.mx is to be put there.
 VARIANTS: dict[str, list[str]] = {
     "default": [],
     "default, another seed": ["--seed", "2"],
@@ -40,6 +41,15 @@ VARIANTS: dict[str, list[str]] = {
     "2 rounds": ["--rounds", "2"],
     "3 rounds": ["--rounds", "3"],
     "no agreement": ["--alpha", "0"],
+    "two vocabularies": ["--no-joint-vocab", "--vocab-size", "8000"],
+    "a wider teacher, too": ["--teacher", "{work}/width-256.mx"],
+    "two other students as teachers, too": [
+        "--teacher",
+        "{work}/default.mx",
+        "--teacher",
+        "{work}/default-another-seed.mx",
+    ],
+    "Mask-Align as a teacher, too": ["--teacher", "{work}/mask-align.mx"],
     "NULL counts 0.3": ["--null-weight", "0.3"],
     "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
 }
@@ -67,10 +77,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     folder = bundle.with_suffix("")
     gold_src, gold_tgt, gold = arguments.gold
     files = ["--gold-src", gold_src, "--gold-tgt", gold_tgt, "--gold", gold]
+    changes = [flag.format(work=arguments.work) for flag in VARIANTS[name]]
     train = [
         tool("mx-train"), arguments.src, arguments.tgt, "-o", folder, "--student", "--lowercase",
         "--teacher", arguments.seeds, "--steps", arguments.steps, "--eval-every", arguments.steps,
-        "--threads", 1, "--restart", *files, *VARIANTS[name],
+        "--threads", 1, "--restart", *files, *changes,
     ]  # fmt: skip
     _, cpu = run(*train)
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]

@@ -1,0 +1,178 @@
+"""One model for several language pairs against one for each, with the same steps for every pair.
+
+    python benchmarks/joint.py --data DATA --set en-fr --set de-en --steps 1000 --work DIR
+
+All models are students, from the same seed links. In the joint text the language that the sets
+share is the target, and pairs of all sets are mixed; its model has the steps of the separate ones
+together. The gold pairs are the last of every text: nothing is learned from them, but stopping and
+threshold go by them (not by their links). The command goes on where it was stopped.
+"""
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import accuracy
+import click
+import records
+import watch
+from systems import Text, module
+
+from mx.engine.aligner import Aligner
+from mx.engine.bundle import Bundle
+from mx.engine.errors import MxError
+from mx.engine.files import read_lines
+from mx.engine.links import format_scored, parse_scored, read_links
+from mx.engine.score import best_threshold, bootstrap, count_all, score_counts
+
+LOWEST = 0.05  # score of the links from which thresholds are chosen
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one model learns from: texts, their teacher's links, and the gold pairs at the end."""
+
+    src: Path
+    tgt: Path
+    links: Path
+    gold_pairs: int
+
+    @property
+    def files(self) -> tuple[Path, Path, Path]:
+        return self.src, self.tgt, self.links
+
+
+def taught(text: Text, log: Path) -> Lesson:
+    """A set with the links of the statistical aligner, made unless they are there."""
+    links = text.src.with_name("seeds.links")
+    if not links.exists():
+        command = module("mx.trainer.seed_cli", text.src, text.tgt, "--lowercase")
+        watch.run((*command, "-o", os.devnull, "--scores", str(links)), log)
+    return Lesson(text.src, text.tgt, links, text.gold_pairs)
+
+
+def shared(names: tuple[str, ...]) -> str:
+    """The language that all sets have."""
+    counts = Counter(side for name in set(names) for side in sides(name))
+    language, count = counts.most_common(1)[0]
+    if count < len(names) or len(names) < 2:
+        raise MxError(f"give two sets or more that share a language, not {' and '.join(names)}")
+    return language
+
+
+def sides(name: str) -> tuple[str, str]:
+    return accuracy.SETS[name].src, accuracy.SETS[name].tgt
+
+
+def mixed(lessons: dict[str, Lesson], language: str, folder: Path) -> Lesson:
+    """All pairs with `language` as the target, in random order, gold pairs last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    learned, gold = [], []
+    for name, lesson in lessons.items():
+        rows = list(zip(*map(read_lines, lesson.files), strict=True))
+        if sides(name)[0] == language:
+            rows = [(tgt, src, turned(links)) for src, tgt, links in rows]
+        learned += rows[: -lesson.gold_pairs]
+        gold += rows[-lesson.gold_pairs :]
+    random.Random(0).shuffle(learned)
+    paths = folder / "text.src", folder / "text.tgt", folder / "seeds.links"
+    for path, lines in zip(paths, zip(*learned, *gold, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return Lesson(*paths, len(gold))
+
+
+def turned(line: str) -> str:
+    """Links with the other side first: `0-2:0.8` becomes `2-0:0.8`."""
+    return format_scored(sorted((j, i, score) for i, j, score in parse_scored(line)))
+
+
+def learn(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path, watch.Cost]:
+    """Train a student and export it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run, bundle = folder / "run", folder / "model.mx"
+    train = module(
+        "mx.trainer", lesson.src, lesson.tgt, "-o", run, "--student", "--lowercase",
+        "--teacher", lesson.links, "--valid-last", lesson.gold_pairs, "--patience", 0, *flags,
+    )  # fmt: skip
+    cost = watch.run(train, folder / "log")
+    export = module("mx.export.cli", run, "-o", bundle, "--force", "--kernels", "none")
+    return bundle, cost + watch.run(export, folder / "log")
+
+
+def score(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
+    """AER on a set's gold pairs with the bundle's threshold, and with the best one."""
+    gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
+    src, tgt = (list(read_lines(path))[-text.gold_pairs :] for path in (text.src, text.tgt))
+    aligner = Aligner.load(bundle, threshold=LOWEST)
+    found = aligner.align(tgt, src) if swap else aligner.align(src, tgt)
+    candidates = [
+        [(*(reversed(link) if swap else link), score)
+         for link, score in zip(one.links, one.scores, strict=True)]
+        for one in found
+    ]  # fmt: skip
+    threshold = Bundle.load(bundle).manifest.thresholds.aer
+    links = [{(i, j) for i, j, value in one if value >= threshold} for one in candidates]
+    counts = count_all(links, gold)
+    best, at_best = best_threshold(candidates, gold)
+    return {
+        "aer": accuracy.percent(score_counts(counts).aer),
+        "interval": [accuracy.percent(end) for end in bootstrap(counts)["aer"]],
+        "threshold": threshold,
+        "best_aer": accuracy.percent(at_best.aer),
+        "best_threshold": round(best, 4),
+    }
+
+
+# ---- the command ----
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.option("--data", type=Path, required=True, help="Folder with a folder for each set.")
+@click.option(
+    "--set", "names", multiple=True, type=click.Choice(list(accuracy.SETS)),
+    default=("en-fr", "de-en"), help="[en-fr and de-en]",
+)  # fmt: skip
+@click.option("--steps", type=int, default=1000, help="Steps for each language pair [1000].")
+@click.option("--joint-vocab", type=int, default=24000, help="Pieces of the joint model [24000].")
+@click.option("--threads", type=int, default=1, help="CPU threads [1].")
+@click.option("--work", type=Path, required=True, help="Folder for texts and runs, to go on with.")
+@click.option("--json", "path", type=Path, default=records.RESULTS / "joint.json")
+def main(
+    data: Path,
+    names: tuple[str, ...],
+    steps: int,
+    joint_vocab: int,
+    threads: int,
+    work: Path,
+    path: Path,
+) -> None:
+    try:
+        language = shared(names)
+        texts = {name: accuracy.prepare(data, name, None, work) for name in names}
+        lessons = {name: taught(text, work / "seed.log") for name, text in texts.items()}
+        together = " + ".join(names)
+        todo = {name: (lesson, steps, 16000) for name, lesson in lessons.items()}
+        todo[together] = (
+            mixed(lessons, language, work / "joint"), steps * len(names), joint_vocab
+        )  # fmt: skip
+        for name, (lesson, count, pieces) in todo.items():
+            flags = ["--steps", count, "--eval-every", count, "--vocab-size", pieces]
+            folder = work / f"{name.replace(' ', '')}-{count}-{pieces}"
+            bundle, cost = learn(lesson, folder, [*flags, "--threads", threads])
+            for one in names if name == together else (name,):
+                swap = name == together and sides(one)[0] == language
+                row = score(bundle, texts[one], swap)
+                click.echo(f"{one} by the model of {name}: {row}")
+                records.add(path, f"{one} by {name}", {
+                    "set": one, "model": name, "steps": count, "pieces": pieces, **row,
+                    "train": cost.rounded(), **records.circumstances(accuracy.PACKAGES),
+                })  # fmt: skip
+    except (MxError, watch.CommandError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy.py --data DATA --set en-fr --system eflomal --system mx-seed
     python benchmarks/accuracy.py --data DATA --bundle en-fr=en-fr.mx
+    python benchmarks/accuracy.py --data DATA --bundle en-fr=en-fr.mx --average scored.links
     python benchmarks/accuracy.py --data DATA --set de-en --train tiny='--preset tiny --minutes 60'
     python benchmarks/accuracy.py --data DATA --peer mine='mine -s {src} -t {tgt} -o {out}'
 
@@ -247,6 +248,7 @@ def chosen(
     bundles: dict[str, str],
     train: dict[str, str],
     peers: dict[str, str],
+    averaged: tuple[Path, ...] = (),
 ) -> Iterator[tuple[str, str, System]]:
     """Set, name and system of each run; bundles belong to one set."""
     everything = {**systems.OURS, **systems.PEERS}
@@ -261,7 +263,7 @@ def chosen(
         one, _, name = where.partition(":")
         if one not in SETS:
             raise MxError(f"--bundle SET=PATH: there is no set {one!r}, only {', '.join(SETS)}")
-        yield one, name or Bundle.load(path).name, systems.bundle(Path(path))
+        yield one, name or Bundle.load(path).name, systems.bundle(Path(path), averaged)
 
 
 @click.command(help=__doc__.split("\n")[0])
@@ -272,6 +274,9 @@ def chosen(
     help="Aligners that learn from the text [all, if nothing else is named].",
 )  # fmt: skip
 @click.option("--bundle", "bundles", multiple=True, metavar="SET[:NAME]=PATH", help="Our model.")
+@click.option("--average", "averaged", multiple=True, type=Path, metavar="LINKS",
+              help="Scored links of the whole text, to average those of the bundles with: "
+              "SET/mx-seed/scored.links in --work.")  # fmt: skip
 @click.option("--train", multiple=True, metavar="NAME=FLAGS", help="Train one: flags of mx-train.")
 @click.option("--peer", "peers", multiple=True, metavar="NAME=COMMAND",
               help="Command with {src} {tgt} or {joint}, and {out} or {fwd} {bwd}.")  # fmt: skip
@@ -285,6 +290,7 @@ def main(
     data: Path,
     sets: tuple[str, ...],
     bundles: tuple[str, ...],
+    averaged: tuple[Path, ...],
     train: tuple[str, ...],
     peers: tuple[str, ...],
     names: tuple[str, ...],
@@ -304,7 +310,7 @@ def main(
         there = sets or tuple(name for name in SETS if (data / name).is_dir())
         try:
             given = named(bundles, "--bundle"), named(train, "--train"), named(peers, "--peer")
-            todo = list(chosen(there, names, *given))
+            todo = list(chosen(there, names, *given, averaged))
         except MxError as error:
             raise click.ClickException(str(error)) from None
         for one, name, system in todo:

@@ -143,18 +143,24 @@ def peer_version(python: str, package: str) -> str:
 
 
 def seed(text: Text, out: Path, options: Options) -> Plan:
-    links = out / "links"
-    command = module("mx.trainer.seed_cli", text.src, text.tgt, "--lowercase", "-o", links)
+    links, scores = out / "links", out / "scored.links"
+    files = text.src, text.tgt, "-o", links, "--scores", scores
+    command = module("mx.trainer.seed_cli", *files, "--lowercase")
     return Plan([Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own")
 
 
-def bundle(path: Path) -> System:
-    """A model that was trained before."""
+def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
+    """A model that was trained before; its scores may be averaged with those of scored links."""
 
     def plan(text: Text, out: Path, options: Options) -> Plan:
         src, tgt, aligned = tail(text, out, options.speed_pairs)
         model, links = Bundle.load(path), out / "links"
         command = module("mx.engine.cli", src, tgt, "-m", path, "-o", links, "--restart", "--quiet")
+        command += tuple(
+            word
+            for n, other in enumerate(averaged)
+            for word in ("--average", str(ending(other, out / f"others.{n}", aligned)))
+        )
         command += ("--threads", str(options.threads)) if options.threads else ()
         default = model.manifest.default_precision
         graph = model.manifest.files[model.manifest.graphs[default]].size
@@ -162,7 +168,8 @@ def bundle(path: Path) -> System:
         return Plan(
             [Phase(ALIGN, command)],
             (links,),
-            f"mx-align|v:{__version__}|model:{model.name}#{model.digest[:8]}|prec:{default}",
+            f"mx-align|v:{__version__}|model:{model.name}#{model.digest[:8]}|prec:{default}"
+            + (f"|avg:{len(averaged)}" if averaged else ""),
             method="soft",
             aligned=aligned,
             trained={"wall": cost["seconds"]} if "seconds" in cost else {},
@@ -217,12 +224,17 @@ def tail(text: Text, out: Path, pairs: int | None) -> tuple[Path, Path, int | No
     if pairs is None or pairs >= text.pairs:
         return text.src, text.tgt, None
     pairs = max(pairs, text.gold_pairs)
-    ends = []
-    for path in (text.src, text.tgt):
-        lines = path.read_bytes().split(b"\n")[:-1]
-        ends.append(out / f"end{path.suffix}")
-        ends[-1].write_bytes(b"".join(line + b"\n" for line in lines[-pairs:]))
-    return ends[0], ends[1], pairs
+    src, tgt = (ending(path, out / f"end{path.suffix}", pairs) for path in (text.src, text.tgt))
+    return src, tgt, pairs
+
+
+def ending(path: Path, end: Path, lines: int | None) -> Path:
+    """A file of the last lines of another, or that one itself."""
+    if lines is None:
+        return path
+    every = path.read_bytes().split(b"\n")[:-1]
+    end.write_bytes(b"".join(line + b"\n" for line in every[-lines:]))
+    return end
 
 
 PEERS: dict[str, System] = {"eflomal": eflomal, "fast_align": fast_align, "systran-align": systran}

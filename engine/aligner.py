@@ -22,7 +22,7 @@ from mx.engine.errors import BundleError, InputError, MxError
 from mx.engine.formats import null_rows, sentence_scores
 from mx.engine.kernels.reference import pool_words
 from mx.engine.links import Link
-from mx.engine.pipeline import Engine, Pairs, Render, Work, run_all, run_here, stream
+from mx.engine.pipeline import Change, Engine, Pairs, Render, Work, run_all, run_here, stream
 from mx.engine.text import Words, split
 
 # Enough pairs that most batches are full, few enough that losing them costs little.
@@ -213,15 +213,16 @@ class Aligner:
         )  # fmt: skip
 
     def engine(
-        self, renders: Sequence[Render], *, batch_tokens: int | None = None, nulls: bool = False
-    ) -> Engine:
+        self, renders: Sequence[Render], *, batch_tokens: int | None = None, nulls: bool = False,
+        change: Change | None = None,
+    ) -> Engine:  # fmt: skip
         """What `pipeline.stream` needs to make items of this aligner's links."""
         rule = replace(self.rule, nulls=True) if nulls else self.rule
         # Not the user's threshold: a higher one must only take links away.
         look = _rule(self.bundle, SOFT, None, "aer", nulls=False)
         return Engine(
             self.backend, self.bundle.tokenizers(), self.bundle.max_length, rule, look, renders,
-            batch_tokens or self.backend.batch_tokens, self.swapped,
+            batch_tokens or self.backend.batch_tokens, self.swapped, change,
         )  # fmt: skip
 
     def describe(self) -> str:

@@ -24,6 +24,7 @@ from mx.engine.helptext import SectionedCommand
 
 if TYPE_CHECKING:
     from mx.engine.aligner import Aligner
+    from mx.engine.average import Average
     from mx.engine.corpus import Reader
     from mx.engine.journal import Journal
     from mx.engine.pipeline import Counts, Done, Render
@@ -33,7 +34,7 @@ _SECTIONS = {
     "Input": ("separator", "columns", "errors", "tokenize", "shard"),
     "Model": ("model", "langs", "backend", "dtype"),
     "A model of your text": ("train_on_input", "budget", "start", "keep_model", "train_flags"),
-    "Links": ("symmetrize", "forward", "backward", "threshold", "precision", "recall"),
+    "Links": ("symmetrize", "forward", "backward", "average", "threshold", "precision", "recall"),
     "Output": ("output", "format", "scores", "one_based", "reverse", "write_tokenized", "resume",
                "report", "html", "html_sample", "signature"),
     "Speed": ("threads", "batch_tokens", "chunk_pairs", "gpu_memory", "devices"),
@@ -70,6 +71,7 @@ class Options:
     tokenize: bool
     write_tokenized: str | None
     mode: str
+    average: tuple[str, ...]
     threshold: float | None
     wish: str
     format: str
@@ -267,6 +269,13 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--forward", is_flag=True, help="Best source word of each target word only.")
 @click.option("--backward", is_flag=True, help="Best target word of each source word only.")
 @click.option(
+    "--average",
+    multiple=True,
+    metavar="LINKS",
+    help="Average the scores with those of a file of links, one line `i-j:score` for each pair, "
+    "as `mx-seed --scores` writes. Several times: with each.",
+)
+@click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="T",
@@ -354,7 +363,7 @@ def main(
             {"precision": precision, "recall": recall, "threshold": flags["threshold"] is not None}
         )
         wish = wish if wish in ("precision", "recall") else "aer"
-        flags["model"], flags["langs"] = _model(src, tgt, flags)
+        flags.update(_model(src, tgt, flags, mode))
         if src is None and sys.stdin.isatty():
             raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
         options = Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags)
@@ -373,17 +382,15 @@ def main(
         _leave(130)
 
 
-def _model(
-    src: str | None, tgt: str | None, flags: dict[str, Any]
-) -> tuple[str | None, str | None]:
-    """The model and languages to load: as the flags say, or a model made of the text."""
+def _model(src: str | None, tgt: str | None, flags: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Flags that change if a model is made of the text: the model, and whom to average it with."""
     wanted = flags.pop("train_on_input")
     more = {name: flags.pop(name) for name in ("budget", "start", "keep_model", "train_flags")}
     if not wanted:
         for name, value in more.items():
             if value is not None:
                 raise MxError(f"--{name.replace('_', '-')} is for --train-on-input only")
-        return flags["model"], flags["langs"]
+        return {}
     for name in ("model", "tokenize"):
         if flags[name]:
             raise MxError(f"--train-on-input excludes --{name}: it learns from the words of SRC")
@@ -391,11 +398,14 @@ def _model(
         raise MxError("--train-on-input needs SRC and TGT, two files")
     from mx.engine.fresh import Order, model_for, seconds
 
+    alone = mode != "soft" or flags["ray"] is not None
     order = Order(
         src, tgt, flags["langs"], seconds(more["budget"] or "30m"), more["keep_model"],
         more["train_flags"] or "", flags["threads"], flags["quiet"], more["start"],
     )  # fmt: skip
-    return str(model_for(order, (lambda line: None) if flags["quiet"] else _say)), None
+    made = model_for(order, (lambda line: None) if flags["quiet"] else _say)
+    links = (str(made.links),) if made.links and not alone else ()
+    return {"model": str(made.bundle), "langs": None, "average": (*flags["average"], *links)}
 
 
 def _one(chosen: dict[str, bool]) -> str | None:
@@ -431,6 +441,8 @@ def _align(options: Options) -> None:
     gc.set_threshold(200_000, 20, 100)
     if not options.quiet and aligner.backend.name != "cpu":
         _say(f"using {aligner.describe()}")
+    average = _average(options)
+    how = _how(aligner, average)
     start = time.monotonic()
     reader = _reader(options, aligner)
     renders = _renders(options, aligner)
@@ -440,7 +452,7 @@ def _align(options: Options) -> None:
 
         opened: Any = Journal.open(
             targets,
-            _settings(options, aligner, reader),
+            {"how": how, **_settings(options, aligner, reader)},
             restart=options.restart,
             notes=collector is not None,
         )
@@ -450,18 +462,19 @@ def _align(options: Options) -> None:
         total, resumed = _resume(journal, reader, collector)
         if journal is None or not journal.complete:
             seen: list[Render] = [collector] if collector else []
-            for done in _stream(options, aligner, reader, renders + seen):
+            for done in _stream(options, aligner, reader, renders + seen, average):
                 _write(done, journal, collector)
                 total += done.counts
                 _progress(options, total, resumed, start)
         # Before the links have their name: whoever finds those finds a report of all of them. The
         # notes can only be lost if a run was killed at its very end, when all this was written.
         if collector and collector.total.pairs == total.pairs:
-            _report(options, aligner, total, resumed, time.monotonic() - start, collector)
-            _page(options, aligner, collector)
+            seconds = time.monotonic() - start
+            _report(options, aligner, how, total, resumed, seconds, collector)
+            _page(options, aligner, how if average else None, collector)
         if journal is not None:
             journal.finish()
-    _summary(options, [aligner.signature()], total, resumed, time.monotonic() - start)
+    _summary(options, [how], total, resumed, time.monotonic() - start)
 
 
 def _targets(options: Options) -> list[Path]:
@@ -482,7 +495,7 @@ def _targets(options: Options) -> list[Path]:
 
 
 def _writable(options: Options, names: list[str]) -> None:
-    inputs = [name for name in (options.src, options.tgt) if name not in (None, "-")]
+    inputs = [n for n in (options.src, options.tgt, *options.average) if n not in (None, "-")]
     real = [os.path.realpath(name) for name in names]
     for name, path in zip(names, real, strict=True):
         if real.count(path) > 1:
@@ -499,8 +512,34 @@ def _writable(options: Options, names: list[str]) -> None:
 
 def _load(options: Options) -> Aligner:
     from mx.engine.aligner import Aligner
+    from mx.engine.average import LOWEST
 
-    return Aligner.load(**_loading(options), threads=options.threads)
+    loading = _loading(options)
+    if options.average:
+        loading["threshold"] = LOWEST  # the wished-for one is the mean's
+    return Aligner.load(**loading, threads=options.threads)
+
+
+def _average(options: Options) -> Average | None:
+    """How the links are averaged with those of files, if they are."""
+    from mx.engine.average import THRESHOLDS, Average
+
+    if not options.average:
+        return None
+    if options.mode != "soft":
+        raise MxError(f"--average needs scores, which --{options.mode} has none of; leave one out")
+    for name in options.average:
+        if options.average.count(name) > 1:
+            raise MxError(f"--average {name} is given twice")
+        if not os.path.isfile(name):
+            raise MxError(f"--average {name}: there is no such file")
+    return Average(options.average, options.threshold or THRESHOLDS[options.wish])
+
+
+def _how(aligner: Aligner, average: Average | None) -> str:
+    """The signature of the links."""
+    more = f"|avg:{len(average.names)}@{average.threshold:.6g}" if average else ""
+    return aligner.signature() + more
 
 
 def _loading(options: Options) -> dict[str, Any]:
@@ -539,14 +578,16 @@ def _reader(options: Options, aligner: Aligner) -> Reader:
     size = _chunk_pairs(options, aligner)
     cut = tokenize if options.tokenize else split
     multiple = 1 if aligner.backend.steady else size
-    return Reader(source, size, multiple=multiple, splits=(cut, cut))
+    splits = cut, cut
+    return Reader(source, size, multiple=multiple, splits=splits, others=options.average)
 
 
 def _renders(options: Options, aligner: Aligner) -> list[Render]:
     from mx.engine.formats import Format
 
     based: dict[str, Any] = {"one_based": options.one_based, "reverse": options.reverse}
-    renders: list[Render] = [Format(options.format, calibrate=aligner.bundle.calibrate, **based)]
+    calibrate = None if options.average else aligner.bundle.calibrate
+    renders: list[Render] = [Format(options.format, calibrate=calibrate, **based)]
     if options.scores:
         renders.append(Format("scores", **based))
     if options.write_tokenized:
@@ -567,7 +608,6 @@ def _collector(options: Options) -> Collector | None:
 def _settings(options: Options, aligner: Aligner, reader: Reader) -> dict[str, Any]:
     """Everything that changes the bytes of the output, but the input, which is compared itself."""
     return {
-        "how": aligner.signature(),
         "model": aligner.bundle.digest,
         "format": options.format,
         "one_based": options.one_based,
@@ -597,12 +637,16 @@ def _resume(
 
 
 def _stream(
-    options: Options, aligner: Aligner, reader: Reader, renders: list[Render]
+    options: Options,
+    aligner: Aligner,
+    reader: Reader,
+    renders: list[Render],
+    average: Average | None,
 ) -> Iterable[Done]:
     from mx.engine.pipeline import stream
 
     engine = aligner.engine(
-        renders, batch_tokens=options.batch_tokens, nulls=options.format == "jsonl"
+        renders, batch_tokens=options.batch_tokens, nulls=options.format == "jsonl", change=average
     )
     return stream(engine, reader.chunks(), aligner.backend.workers)
 
@@ -676,6 +720,8 @@ def _fit_for_cluster(options: Options) -> None:
     """Flags that make no sense with --ray are errors, not ignored."""
     if options.output in (None, "-"):
         raise MxError("--ray needs -o FOLDER for the shards; `mx-merge FOLDER -o OUT` joins them")
+    if options.average:
+        raise MxError("--average is not for --ray; give each machine a --shard instead")
     for flag in ("scores", "write_tokenized", "report", "html"):
         if getattr(options, flag) is not None:
             name = flag.replace("_", "-")
@@ -732,6 +778,7 @@ def _summary(
 def _report(
     options: Options,
     aligner: Aligner,
+    how: str,
     total: Counts,
     resumed: int,
     seconds: float,
@@ -748,7 +795,7 @@ def _report(
         "resumed": resumed,
         "seconds": round(seconds, 3),
         "pairs_per_second": round(rate, 3),
-        "signature": aligner.signature(),
+        "signature": how,
         "backend": aligner.describe(),
         "model": aligner.bundle.digest,
         "threads": aligner.backend.workers,
@@ -759,7 +806,7 @@ def _report(
         file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
-def _page(options: Options, aligner: Aligner, collector: Collector) -> None:
+def _page(options: Options, aligner: Aligner, how: str | None, collector: Collector) -> None:
     from mx.engine.files import atomic_write
     from mx.engine.view.model import model_page
     from mx.engine.view.page import build
@@ -767,7 +814,8 @@ def _page(options: Options, aligner: Aligner, collector: Collector) -> None:
     if not options.html:
         return
     names = [os.path.basename(name) for name in (options.src, options.tgt) if name]
-    text = build(model_page(aligner, collector, " · ".join([*names, aligner.bundle.name])))
+    title = " · ".join([*names, aligner.bundle.name])
+    text = build(model_page(aligner, collector, title, how))
     with atomic_write(options.html) as file:
         file.write(text.encode())
 

@@ -4,9 +4,9 @@ Knows lines, separators and numbers of lines; bytes are the matter of `files`, w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from mx.engine.errors import InputError
@@ -105,23 +105,26 @@ class Note:
 
 
 class Reader:
-    """Gives the chunks of a source; can go over those that were done before."""
+    """Gives the chunks of a source; can go over those that were done before. `others` are files
+    with a line for each pair."""
 
     def __init__(
         self, source: Lines, size: int, *, multiple: int = 1,
-        splits: tuple[Split, Split] = (split, split),
+        splits: tuple[Split, Split] = (split, split), others: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._splits = splits
         self._size = size
         self.first, end = source.share(multiple)
         self._next = self.first
         self._lines = source.within(self.first, end)
+        self._others = {name: read_lines(name, first=self.first) for name in others}
+        self._to_the_end = end is None
 
     def skip(self, pairs: int, digest: str) -> None:
         """Pass over a chunk that must have this digest."""
         first = self._next + 1
-        src, tgt, _ = self._take(pairs)
-        if len(src) < pairs or _digest(src, tgt) != digest:
+        src, tgt, others, _ = self._take(pairs)
+        if len(src) < pairs or _digest(src, tgt, *others) != digest:
             raise InputError(
                 f"the input has changed since the first run, at lines {first:,} to "
                 f"{first + pairs - 1:,}; give --restart to begin anew"
@@ -129,9 +132,9 @@ class Reader:
 
     def _take(
         self, size: int, chars: int | None = None
-    ) -> tuple[list[str], list[str], Exception | None]:
-        """Up to `size` lines of both sides, or up to `chars` characters. An error of the input
-        comes with the lines before it."""
+    ) -> tuple[list[str], list[str], tuple[list[str], ...], Exception | None]:
+        """Up to `size` lines of both sides, or up to `chars` characters, and of the others. An
+        error of the input comes with the lines before it."""
         src: list[str] = []
         tgt: list[str] = []
         total = 0
@@ -145,23 +148,44 @@ class Reader:
                     break
         except InputError as found:
             error = found
+        others = tuple(list(islice(lines, len(src))) for lines in self._others.values())
+        for name, lines in zip(self._others, others, strict=True):
+            if len(lines) < len(src):
+                del src[len(lines) :], tgt[len(lines) :]
+                error = InputError(
+                    f"{name} ends after {self._next + len(lines):,} lines but the text goes on; "
+                    "it must have a line for each pair"
+                )
         self._next += len(src)
-        return src, tgt, error
+        return src, tgt, tuple(lines[: len(src)] for lines in others), error
+
+    def _check_end(self) -> None:
+        """At the end of the text the others must end, too."""
+        for name, lines in self._others.items():
+            if self._to_the_end and next(lines, None) is not None:
+                raise InputError(
+                    f"{name} has more lines than the text, which ends after {self._next:,}; "
+                    "it must have a line for each pair"
+                )
 
     def chunks(self) -> Iterator[Pairs]:
         """Chunks of `size` pairs, cut at multiples of it, or fewer if lines are very long."""
         while True:
             first = self._next
             wanted = self._size - first % self._size
-            src, tgt, error = self._take(wanted, MAX_CHARS)
+            src, tgt, others, error = self._take(wanted, MAX_CHARS)
             whole = len(src) == wanted or (error is None and _long(src, tgt))
             if src:
-                note = Note(_digest(src, tgt), whole)
-                src_split, tgt_split = self._splits
-                yield Pairs(first, list(map(src_split, src)), list(map(tgt_split, tgt)), note)
+                note = Note(_digest(src, tgt, *others), whole)
+                src_words, tgt_words = (
+                    list(map(cut, lines))
+                    for cut, lines in zip(self._splits, (src, tgt), strict=True)
+                )
+                yield Pairs(first, src_words, tgt_words, note, others)
             if error is not None:
                 raise error
             if not whole:
+                self._check_end()
                 return
 
 
@@ -169,7 +193,7 @@ def _long(src: list[str], tgt: list[str]) -> bool:
     return sum(map(len, src)) + sum(map(len, tgt)) >= MAX_CHARS
 
 
-def _digest(src: list[str], tgt: list[str]) -> str:
+def _digest(*sides: list[str]) -> str:
     # A line has no line end in it, so no two lists of lines give the same bytes.
-    text = "\n".join([*src, *tgt]).encode("utf-8", "surrogatepass")
+    text = "\n".join(chain(*sides)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -286,8 +286,9 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def open_output(path: str | Path) -> Iterator[BinaryIO]:
+def open_output(path: str | Path, *, whole: bool = False) -> Iterator[BinaryIO]:
     """A binary file to stream results into: plain, `.gz`, `.zst`, or `-` for standard output.
+    `whole`: it has its name only when it is complete, unless that is a device or a pipe.
     The same content gives the same bytes: no time or name is stored."""
     name = str(path)
     with _disk_errors(path), ExitStack() as stack:
@@ -295,7 +296,10 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        file = stack.enter_context(_open(Path(path), path, "wb"))
+        device = Path(path).exists() and not Path(path).is_file()
+        whole = whole and not device
+        opened = atomic_write(path) if whole else _open(Path(path), path, "wb")
+        file = stack.enter_context(opened)
         if name.endswith(".gz"):
             file = cast(BinaryIO, gzip.GzipFile("", "wb", 6, file, mtime=0))
         elif name.endswith(".zst"):

@@ -56,32 +56,51 @@ def seconds(text: str) -> int:
     return total
 
 
-def model_for(order: Order, say: Say) -> Path:
+@dataclass(frozen=True)
+class Made:
+    """A bundle, and links that the statistical aligner found in its text, with scores."""
+
+    bundle: Path
+    links: Path | None
+
+
+def model_for(order: Order, say: Say) -> Made:
     """The bundle that was, or is now, trained on this text; goes on with a run that was killed."""
     if order.start:
         order = replace(order, start=str(_start(order.start, order.langs)))
     digest = _digest(order)
     kept = Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
-    if _made_before(kept, digest):
+    links = _links(order, kept)
+    if _made_before(kept, digest) and (links is None or links.exists()):
         say(f"using {kept}, which was trained on this text")
-        return kept
+        return Made(kept, links)
     _need_packages()
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None
+    if links and not links.exists():
+        say("finding links by statistics first")
+        _program("mx-seed", _seeding(order, links))
+    if kept.exists():
+        return Made(kept, links)
     run = kept.with_name(f"{kept.name}.run")
     going = "going on with" if run.exists() else "training"
     say(f"{going} a model for this text, about {_shown(order.budget)}; then it is kept in {kept}")
     try:
-        _program("mx-train", _training(order, run))
+        _program("mx-train", _training(order, run, links))
         _program("mx-export", _exporting(order, run, kept, digest))
     except KeyboardInterrupt:
         say("the training is saved; the same command goes on with it")
         raise
     shutil.rmtree(run, ignore_errors=True)
     say(f"kept the model in {kept}; -m {shlex.quote(str(kept))} uses it for other text")
-    return kept
+    return Made(kept, links)
+
+
+def _links(order: Order, kept: Path) -> Path | None:
+    """Where the links by which the model learns are kept; None if the user has a teacher."""
+    return None if "--teacher" in order.flags else kept.with_name(f"{kept.name}.links.zst")
 
 
 def _start(name: str, langs: str | None) -> Path:
@@ -163,7 +182,13 @@ def _need_packages() -> None:
         )
 
 
-def _training(order: Order, run: Path) -> list[str]:
+def _seeding(order: Order, links: Path) -> list[str]:
+    line = ["mx.trainer.seed_cli", order.src, order.tgt, "--lowercase"]
+    line += ["-o", os.devnull, "--scores", str(links)]
+    return line + (["--quiet"] if order.quiet else [])
+
+
+def _training(order: Order, run: Path, links: Path | None) -> list[str]:
     # A model to start from decides the kind of network and how words are seen.
     kind = ["--start", order.start] if order.start else ["--preset", PRESET, "--lowercase"]
     line = [
@@ -172,6 +197,7 @@ def _training(order: Order, run: Path) -> list[str]:
         # Often: a kill must not cost much of a short run.
         "--eval-every", "500", "--save-every", "100",
     ]  # fmt: skip
+    line += ["--teacher", str(links)] if links else []
     line += ["--threads", str(order.threads)] if order.threads else []
     line += ["--quiet"] if order.quiet else []
     return [*line, *shlex.split(order.flags)]

@@ -31,14 +31,18 @@ from mx.engine.text import Tokenizer, Words
 @dataclass(frozen=True)
 class Pairs:
     """A chunk of the corpus: the words of consecutive pairs, the first of which has number
-    `first`. `note` travels along untouched."""
+    `first`. `others` are lines of links, of each file one for every pair. `note` travels along
+    untouched."""
 
     first: int
     src: list[Words]
     tgt: list[Words]
     note: Any = None
+    others: tuple[list[str], ...] = ()
 
 
+# What becomes of links, in the user's terms, before they are rendered.
+Change = Callable[[Pairs, Links], Links]
 # One item for each pair of the chunk.
 Render = Callable[[Pairs, Links], Sequence[Any]]
 
@@ -83,6 +87,7 @@ class Engine:
     renders: Sequence[Render]
     batch_tokens: int
     swapped: bool = False  # the model's source is the pairs' target
+    change: Change | None = None
 
 
 # ---- one chunk ----
@@ -178,6 +183,8 @@ class Work:
         links = link(self.engine.rule, self._found, self.src, self.tgt)
         if self.engine.swapped:
             links = links.swapped()
+        if self.engine.change:
+            links = self.engine.change(self.pairs, links)
         items = [list(render(self.pairs, links)) for render in self.engine.renders]
         self.result = Done(self.pairs, items, self._count(links))
         self._found = []

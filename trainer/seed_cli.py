@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,8 +164,9 @@ def _write(options: Options, model: SeedModel, report: Callable[[str], None]) ->
     report("aligning")
     n = -1
     with ExitStack() as stack:
-        output = stack.enter_context(open_output(options.output))
-        scores = stack.enter_context(open_output(options.scores)) if options.scores else None
+        output = stack.enter_context(open_output(options.output, whole=True))
+        scored = open_output(options.scores, whole=True) if options.scores else nullcontext()
+        scores = stack.enter_context(scored)
         for n, links in enumerate(model.align(_pairs(options), threshold=options.threshold)):
             output.write(format_pharaoh((i, j) for i, j, _ in links).encode() + b"\n")
             if scores is not None:

@@ -14,17 +14,18 @@ from mx.engine.view.digest import Collector, Picked
 from mx.engine.view.page import MAX_CELLS, Page, PairView
 
 
-def model_page(aligner: Aligner, collector: Collector, title: str) -> Page:
-    """A page of the pairs that were kept while the aligner ran over a corpus."""
-    soft = aligner.rule.mode == SOFT
+def model_page(aligner: Aligner, collector: Collector, title: str, how: str | None = None) -> Page:
+    """A page of the pairs that were kept while the aligner ran over a corpus. With `how`, the
+    links are not the model's alone."""
+    soft = aligner.rule.mode == SOFT and how is None
     return Page(
         title,
         views(aligner, collector.picked()),
-        how=aligner.signature(),
+        how=how or aligner.signature(),
         # Only soft links are all cells above a threshold; of others the slider can take some away.
         threshold=aligner.rule.threshold if soft else 0.0,
         matrix=soft,
-        names={"sys": "symmetrised" if soft else aligner.rule.mode},
+        names={"sys": "symmetrised" if soft else "averaged" if how else aligner.rule.mode},
         report=collector.report(),
     )
 

@@ -210,6 +210,90 @@ def test_directions_and_heuristics(run, work):
     run("c.src", "c.tgt", "--threshold", "0.5", "--recall", code=2)
 
 
+def scored(result_file, scores_file) -> list[dict[str, float]]:
+    """Links with their scores, line by line."""
+    both = (Path(name).read_text().split("\n")[:-1] for name in (result_file, scores_file))
+    return [
+        dict(zip(split(links), map(float, split(values)), strict=True))
+        for links, values in zip(*both, strict=True)
+    ]
+
+
+@pytest.fixture
+def others(work) -> list[list[tuple[str, float]]]:
+    """Files of links by others: a, with scores, and b, without."""
+    rows = [[("0-0", 1.0), ("5-1", 0.5)], [], [("1-0", 0.9)], [("0-0", 1.0)], [], [], []]
+    Path("a").write_text("".join(" ".join(f"{k}:{v}" for k, v in row) + "\n" for row in rows))
+    Path("b").write_text("".join(" ".join(k for k, _ in row) + "\n" for row in rows))
+    return rows
+
+
+def test_average_with_links_of_others(run, work, others):
+    run("c.src", "c.tgt", "-o", "own", "--scores", "own.s", "--threshold", "0.05")
+    flags = ("--average", "a", "--threshold", "0.25")
+    run("c.src", "c.tgt", "-o", "out", "--scores", "out.s", *flags)
+    for mean, own, other in zip(
+        scored("out", "out.s"), scored("own", "own.s"), others, strict=True
+    ):
+        sums = {k: own.get(k, 0) + dict(other).get(k, 0) for k in {*own, *dict(other)}}
+        assert mean == pytest.approx({k: v / 2 for k, v in sums.items() if v >= 0.5}, abs=1e-4)
+    counts = [
+        len(split(run("c.src", "c.tgt", "--average", "a", "--average", "b", *wish).stdout))
+        for wish in (["--precision"], [], ["--recall"])
+    ]
+    assert counts == sorted(counts) and counts[0] < counts[2]
+
+
+def test_the_average_of_parts_is_that_of_the_whole(run, work, others):
+    flags = ("c.src", "c.tgt", "--average", "a", "--average", "b", "--threshold", "0.2")
+    whole = run(*flags).stdout
+    assert whole == run(*flags, "--chunk-pairs", 2, "--threads", 2).stdout
+    parts = (run(*flags, "--shard", f"{n}/3").stdout for n in (1, 2, 3))
+    assert "".join(parts) == whole
+    turned = run("c.src", "c.tgt", "--average", "a", "--reverse", "--format", "jsonl").stdout
+    assert "probabilities" not in turned  # the model's calibration does not hold for means
+    found = run(*flags, "--signature", "--html", "page.html", "--report", "r.json")
+    assert "|avg:2@0.2" in found.stderr and "|avg:2@0.2" in Path("r.json").read_text()
+    assert "|avg:2@0.2" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0-0\n\n\n", "a ends after 3 lines but the text goes on"),
+        ("\n" * 9, "a has more lines than the text, which ends after 7"),
+        ("\n\n0-2\n\n\n\n\n", "a line 3: the link 0-2 is outside its pair of 2 and 2 words"),
+        ("0-0:2\n\n\n\n\n\n\n", "a line 1: the score 2 of 0-0 is not from 0 to 1"),
+        ("0=0\n\n\n\n\n\n\n", "a line 1"),
+    ],
+)
+def test_links_of_another_text_are_noticed(run, work, content, message):
+    Path("a").write_text(content)
+    found = run("c.src", "c.tgt", "--average", "a", "-o", "out", "--chunk-pairs", 2, code=2)
+    assert message in found.stderr and found.stderr.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def test_what_cannot_be_averaged(run, work, others):
+    for flags, message in [
+        (("--forward",), "--average needs scores"),
+        (("--average", "a"), "--average a is given twice"),
+        (("--average", "none"), "--average none: there is no such file"),
+        (("-o", "a"), "a is an input and would be overwritten"),
+        (("--ray", "-o", "out"), "--average is not for --ray"),
+    ]:
+        assert message in run("c.src", "c.tgt", "--average", "a", *flags, code=2).stderr
+
+
+def test_changed_links_of_others_between_runs(run, work, others):
+    """A run that goes on must not mix two files."""
+    Path("b").write_text("\n" * 5)  # too short: what was done before stays
+    run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
+    Path("b").write_text("0-0\n" + "\n" * 6)
+    found = run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
+    assert "the input has changed since the first run" in found.stderr
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize("form", ["pharaoh", "a3"])
 def test_shards_joined_are_the_whole(run, work, n, form):

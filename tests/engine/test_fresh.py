@@ -4,6 +4,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from mx.engine import cli, fresh
 from mx.engine.aligner import installed_models
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
-from mx.engine.fresh import Order, model_for, seconds
+from mx.engine.files import read_lines
+from mx.engine.fresh import Made, Order, model_for, seconds
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     wanted = order(langs="xx-yy")
     line = [sys.executable, "-m", "mx.engine.cli", wanted.src, wanted.tgt, "--train-on-input"]
     line += ["--keep-model", wanted.keep, "--train-flags", wanted.flags, "--langs", "xx-yy"]
-    line += ["--threshold", "0.001"]
+    line += ["--threshold", "0.001", "--signature"]
     first = subprocess.run(line, capture_output=True, text=True, timeout=900)
     assert first.returncode == 0, first.stderr
     assert f"kept the model in {wanted.keep}" in first.stderr and "step 6/" in first.stderr
@@ -51,8 +53,10 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     assert not Path(f"{wanted.keep}.run").exists()
     # The second time nothing is trained.
     said: list[str] = []
-    assert model_for(wanted, said.append) == Path(wanted.keep)
+    links = Path(f"{wanted.keep}.links.zst")
+    assert model_for(wanted, said.append) == Made(Path(wanted.keep), links)
     assert said == [f"using {wanted.keep}, which was trained on this text"]
+    assert len(list(read_lines(links))) == 120 and "|avg:1@0.001" in first.stderr
     other = tmp_path / "other"
     other.write_text("another text\n")
     with pytest.raises(MxError, match="is a model of another text"):
@@ -68,8 +72,10 @@ def test_a_killed_training_goes_on(order, monkeypatch):
         if name == "mx-train":
             run = Path(arguments[arguments.index("-o") + 1])
             run.mkdir(exist_ok=True)
-            if len(calls) == 1:
+            if len(calls) == 2:
                 raise KeyboardInterrupt
+        if name == "mx-seed":
+            Path(arguments[arguments.index("--scores") + 1]).touch()
 
     monkeypatch.setattr(fresh, "_program", program)
     wanted, said = order(budget=5400), []
@@ -77,8 +83,9 @@ def test_a_killed_training_goes_on(order, monkeypatch):
         model_for(wanted, said.append)
     assert "goes on" in said[-1] and Path(f"{wanted.keep}.run").is_dir()
     model_for(wanted, said.append)
-    assert [call[0] for call in calls] == ["mx-train", "mx-train", "mx-export"]
-    assert calls[0] == calls[1] and calls[0][calls[0].index("--minutes") + 1] == "90"
+    assert [call[0] for call in calls] == ["mx-seed", "mx-train", "mx-train", "mx-export"]
+    assert calls[1] == calls[2] and calls[1][calls[1].index("--minutes") + 1] == "90"
+    assert calls[1][calls[1].index("--teacher") + 1] == f"{wanted.keep}.links.zst"
     assert "going on with a model for this text, about 90 min" in said[-2]
     assert not Path(f"{wanted.keep}.run").exists()
 
@@ -87,10 +94,18 @@ def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: None)
     wanted = order()
-    kept = model_for(Order(wanted.src, wanted.tgt), lambda line: None)
+    kept = model_for(Order(wanted.src, wanted.tgt), lambda line: None).bundle
     assert kept.parent == tmp_path / "mx-align" / "models" and kept.suffix == ".mx"
     other = model_for(Order(wanted.src, wanted.tgt, flags="--alpha 1"), lambda line: None)
-    assert other != kept
+    assert other.bundle != kept
+
+
+def test_a_teacher_of_the_user_is_the_only_one(order, monkeypatch, tmp_path):
+    called: list[str] = []
+    monkeypatch.setattr(fresh, "_program", lambda name, arguments: called.append(name))
+    wanted = replace(order(), flags="--teacher mine.links")
+    assert model_for(wanted, lambda line: None).links is None
+    assert called == ["mx-train", "mx-export"]
 
 
 def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
@@ -107,12 +122,13 @@ def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
         (run / name).write_text(name)
 
     def kept(**changes):
-        return model_for(Order(*text, **changes), lambda line: None)
+        return model_for(Order(*text, **changes), lambda line: None).bundle
 
     plain, named = kept(), kept(start="en-fr", langs="en-fr")
-    assert "--start" not in lines[0] and "--lowercase" in lines[0]
-    assert lines[2][lines[2].index("--start") + 1] == str(model.resolve())
-    assert not {"--preset", "--lowercase"} & set(lines[2])  # the model's own
+    first, second = (line for line in lines if line[0] == "mx.trainer")
+    assert "--start" not in first and "--lowercase" in first
+    assert second[second.index("--start") + 1] == str(model.resolve())
+    assert not {"--preset", "--lowercase"} & set(second)  # the model's own
     by_path, from_run = kept(start=str(copied)), kept(start=str(run))
     assert named == by_path and len({plain, named, from_run}) == 3
     (run / "model.safetensors").write_text("trained further")

@@ -295,6 +295,20 @@ def test_command_writes_scores_and_keeps_the_model(files, tmp_path):
     assert run(*files, "--load", kept).stdout == Path(out).read_text()
 
 
+@pytest.mark.parametrize("name", ["out", "out.zst"])
+def test_command_replaces_nothing_before_all_is_aligned(files, tmp_path, name, monkeypatch):
+    def fails(self, pairs, threshold):
+        yield [(0, 0, 1.0)]
+        raise InputError("the disk is gone")
+
+    monkeypatch.setattr(SeedModel, "align", fails)
+    out = tmp_path / name
+    out.write_text("links of an earlier run")
+    assert run(*files, "-o", str(out), "--scores", str(tmp_path / "scores")).exit_code == 2
+    assert out.read_text() == "links of an earlier run"
+    assert {path.name for path in tmp_path.iterdir()} == {"src", "tgt", name}
+
+
 def test_command_explains_mistakes(files, tmp_path):
     (tmp_path / "short").write_text("a b\n")
     for args, message in (

@@ -44,7 +44,7 @@ _SECTIONS = {
 _CLUSTER_SETTINGS = ("format", "backend", "dtype", "mode", "threshold", "wish", "tokenize",
                      "one_based", "reverse")  # fmt: skip
 _HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
-_FORMATS = ("pharaoh", "talp", "jsonl", "a3", "parquet")
+_FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3", "parquet")
 # What follows --ray is an address if it looks like one, else it is the first file.
 _ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+|\[[\da-fA-F:]+\]:\d+")
 
@@ -287,7 +287,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--format",
     type=click.Choice(_FORMATS),
     default="pharaoh",
-    help="Of the output; parquet with --ray [default: pharaoh, i-j].",
+    help="Of the output; scored: i-j:score; parquet with --ray [default: pharaoh, i-j].",
 )
 @click.option("--scores", metavar="FILE", help="One score per link, line by line (needs -o).")
 @click.option("--one-based", is_flag=True, help="Count words from 1.")

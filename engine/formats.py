@@ -16,7 +16,7 @@ from mx.engine.batching import IntArray
 from mx.engine.decode import Links
 from mx.engine.pipeline import Pairs
 
-FORMATS = ("pharaoh", "talp", "jsonl", "a3")
+FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3")
 
 Calibrate = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
 
@@ -53,8 +53,8 @@ class Format:
         self.reverse = reverse
         self.calibrate = calibrate
         self._lines = {
-            "pharaoh": self._pharaoh, "talp": self._talp, "scores": self._scores,
-            "jsonl": self._jsonl, "a3": self._a3,
+            "pharaoh": self._pharaoh, "scored": self._scored, "talp": self._talp,
+            "scores": self._scores, "jsonl": self._jsonl, "a3": self._a3,
         }[kind]  # fmt: skip
 
     def __call__(self, pairs: Pairs, links: Links) -> list[str]:
@@ -72,6 +72,12 @@ class Format:
         first, second, _ = self._order(links)
         return _cut(_strings(first, second, "-"), links.offsets)
 
+    def _scored(self, pairs: Pairs, links: Links) -> list[str]:
+        """Links with their scores: `0-0:0.9312`."""
+        first, second, _ = self._order(links)
+        both = zip(_strings(first, second, "-"), self._values(links), strict=True)
+        return _cut([f"{link}:{value}" for link, value in both], links.offsets)
+
     def _talp(self, pairs: Pairs, links: Links) -> list[str]:
         first, second, order = self._order(links)
         sure = links.sure if order is None else links.sure[order]
@@ -81,9 +87,12 @@ class Format:
 
     def _scores(self, pairs: Pairs, links: Links) -> list[str]:
         """One number per link, in the order of the links."""
+        return _cut(self._values(links), links.offsets)
+
+    def _values(self, links: Links) -> list[str]:
         _, _, order = self._order(links)
         score = links.score if order is None else links.score[order]
-        return _cut([f"{value:.4f}" for value in score.tolist()], links.offsets)
+        return [f"{value:.4f}" for value in score.tolist()]
 
     def _jsonl(self, pairs: Pairs, links: Links) -> list[str]:
         first, second, order = self._order(links)

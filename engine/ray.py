@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mx.engine.pipeline import Done, Pairs
 
 SUFFIXES = {
-    "pharaoh": ".links", "talp": ".talp", "jsonl": ".jsonl", "a3": ".a3", "parquet": ".parquet",
+    "pharaoh": ".links", "scored": ".links", "talp": ".talp", "jsonl": ".jsonl", "a3": ".a3",
+    "parquet": ".parquet",
 }  # fmt: skip
 # So many blocks may wait at an actor: one is computed while the next one is on its way.
 _IN_FLIGHT = 2

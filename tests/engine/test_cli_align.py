@@ -170,6 +170,12 @@ def test_formats(run, work, wanted):
     assert out(run("c.src", "c.tgt", "--one-based")) == plus
     turned = [" ".join(f"{j}-{i}" for j, i in sorted((j, i) for i, j in line)) for line in links]
     assert out(run("c.src", "c.tgt", "--reverse")) == turned
+    scored = out(run("c.src", "c.tgt", "--format", "scored"))
+    assert [" ".join(x.split(":")[0] for x in split(line)) for line in scored] == wanted
+    run("c.src", "c.tgt", "-o", "out", "--scores", "scores", "--reverse")
+    values = [split(line) for line in Path("scores").read_text().split("\n")[:-1]]
+    turned = out(run("c.src", "c.tgt", "--format", "scored", "--reverse"))
+    assert [[x.split(":")[1] for x in split(line)] for line in turned] == values
     talp = out(run("c.src", "c.tgt", "--format", "talp"))
     assert [line.replace("p", "-") for line in talp] == wanted and any("p" in x for x in talp)
     rows = [json.loads(line) for line in out(run("c.src", "c.tgt", "--format", "jsonl"))]
@@ -242,6 +248,14 @@ def test_average_with_links_of_others(run, work, others):
         for wish in (["--precision"], [], ["--recall"])
     ]
     assert counts == sorted(counts) and counts[0] < counts[2]
+
+
+def test_a_model_averaged_with_itself_changes_no_score(run, work):
+    flags = "c.src", "c.tgt", "--format", "scored"
+    run(*flags, "--threshold", "0.05", "-o", "own")
+    mean = out(run(*flags, "--average", "own", "--threshold", "0.3"))
+    alone = out(run(*flags, "--threshold", "0.3"))
+    assert mean == alone and any(alone)
 
 
 def test_the_average_of_parts_is_that_of_the_whole(run, work, others):

@@ -131,6 +131,7 @@ def measure(text: Text, name: str, system: System, work: Path, options: Any) -> 
         **spent(plan, costs, plan.aligned or text.pairs),
         "threads": options.threads,
         "size_mb": plan.size_mb,
+        **({"averaged": list(plan.averaged)} if plan.averaged else {}),
         "signature": plan.signature,
         **records.circumstances(PACKAGES),
     }
@@ -275,8 +276,8 @@ def chosen(
 )  # fmt: skip
 @click.option("--bundle", "bundles", multiple=True, metavar="SET[:NAME]=PATH", help="Our model.")
 @click.option("--average", "averaged", multiple=True, type=Path, metavar="LINKS",
-              help="Scored links of the whole text, to average those of the bundles with: "
-              "SET/mx-seed/scored.links in --work.")  # fmt: skip
+              help="Scored links of the whole text, to average those of the bundles with, such as "
+              "SET/mx-seed/scored.links in --work; the folder's name is the system's.")  # fmt: skip
 @click.option("--train", multiple=True, metavar="NAME=FLAGS", help="Train one: flags of mx-train.")
 @click.option("--peer", "peers", multiple=True, metavar="NAME=COMMAND",
               help="Command with {src} {tgt} or {joint}, and {out} or {fwd} {bwd}.")  # fmt: skip

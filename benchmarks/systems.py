@@ -48,6 +48,7 @@ class Plan:
     method: str = ""  # of joining the directions, if the system does it by itself
     aligned: int | None = None  # pairs, if not all of the text; the last ones
     trained: dict[str, float] = field(default_factory=dict)  # cost told by a model's bundle
+    averaged: tuple[str, ...] = ()  # systems whose links are averaged in
     size_mb: float | None = None
 
 
@@ -174,6 +175,7 @@ def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
             aligned=aligned,
             trained={"wall": cost["seconds"]} if "seconds" in cost else {},
             size_mb=round(graph / 1e6, 2),
+            averaged=tuple(other.resolve().parent.name for other in averaged),
         )
 
     return plan

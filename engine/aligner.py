@@ -29,7 +29,7 @@ from mx.engine.text import Words, split
 CHUNK = 8192
 _MAX_CELLS = 1 << 26
 # What a direction of the user's is called by a model that is turned round.
-_TURNED = {"forward": "backward", "backward": "forward"}
+TURNED = {"forward": "backward", "backward": "forward"}
 
 Floats = npt.NDArray[np.float32]
 
@@ -135,7 +135,7 @@ class Aligner:
             bundle, backend, precision=dtype, threads=threads or default_threads(),
             gpu=GpuOptions(gpu_memory, None if devices is None else tuple(devices)),
         )  # fmt: skip
-        mode = _TURNED.get(symmetrize, symmetrize) if swapped else symmetrize
+        mode = TURNED.get(symmetrize, symmetrize) if swapped else symmetrize
         rule = _rule(bundle, mode, threshold, wish, nulls)
         return cls(bundle, chosen, reason, rule, swapped)
 

@@ -279,10 +279,10 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="T",
-    help="Lowest score of a link [default: the bundle's].",
+    help="Lowest score of a link [default: the bundle's; of an average 0.42].",
 )
-@click.option("--precision", is_flag=True, help="The bundle's threshold for few wrong links.")
-@click.option("--recall", is_flag=True, help="The bundle's threshold for few missing links.")
+@click.option("--precision", is_flag=True, help="The threshold for few wrong links.")
+@click.option("--recall", is_flag=True, help="The threshold for few missing links.")
 @click.option(
     "--format",
     type=click.Choice(_FORMATS),
@@ -363,6 +363,7 @@ def main(
             {"precision": precision, "recall": recall, "threshold": flags["threshold"] is not None}
         )
         wish = wish if wish in ("precision", "recall") else "aer"
+        _check_average(flags["average"], mode, flags["ray"])
         flags.update(_model(src, tgt, flags, mode))
         if src is None and sys.stdin.isatty():
             raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
@@ -396,16 +397,31 @@ def _model(src: str | None, tgt: str | None, flags: dict[str, Any], mode: str) -
             raise MxError(f"--train-on-input excludes --{name}: it learns from the words of SRC")
     if src is None or tgt is None:
         raise MxError("--train-on-input needs SRC and TGT, two files")
-    from mx.engine.fresh import Order, model_for, seconds
+    from mx.engine.fresh import Order, links_for, model_for, seconds
 
-    alone = mode != "soft" or flags["ray"] is not None
+    say = (lambda line: None) if flags["quiet"] else _say
     order = Order(
         src, tgt, flags["langs"], seconds(more["budget"] or "30m"), more["keep_model"],
         more["train_flags"] or "", flags["threads"], flags["quiet"], more["start"],
     )  # fmt: skip
-    made = model_for(order, (lambda line: None) if flags["quiet"] else _say)
-    links = (str(made.links),) if made.links and not alone else ()
-    return {"model": str(made.bundle), "langs": None, "average": (*flags["average"], *links)}
+    model = model_for(order, say)
+    average = flags["average"]
+    if mode == "soft" and flags["ray"] is None:
+        average = (*average, str(links_for(order, model, say)))
+    return {"model": str(model), "langs": None, "average": average}
+
+
+def _check_average(names: tuple[str, ...], mode: str, ray: str | None) -> None:
+    """Links that cannot be averaged with are noticed before anything is computed."""
+    if names and mode != "soft":
+        raise MxError(f"--average is for soft links only; leave it or {mode} out")
+    if names and ray is not None:
+        raise MxError("--average is not for --ray; give each machine a --shard instead")
+    for name in names:
+        if not os.path.exists(name) or os.path.isdir(name):
+            raise MxError(f"--average {name}: there is no such file")
+    if len({os.path.realpath(name) for name in names}) < len(names):
+        raise MxError(f"--average: a file is given twice: {', '.join(names)}")
 
 
 def _one(chosen: dict[str, bool]) -> str | None:
@@ -516,7 +532,7 @@ def _load(options: Options) -> Aligner:
 
     loading = _loading(options)
     if options.average:
-        loading["threshold"] = LOWEST  # the wished-for one is the mean's
+        loading["threshold"] = min(LOWEST, options.threshold or 1)  # of the mean it is
     return Aligner.load(**loading, threads=options.threads)
 
 
@@ -526,13 +542,6 @@ def _average(options: Options) -> Average | None:
 
     if not options.average:
         return None
-    if options.mode != "soft":
-        raise MxError(f"--average needs scores, which --{options.mode} has none of; leave one out")
-    for name in options.average:
-        if options.average.count(name) > 1:
-            raise MxError(f"--average {name} is given twice")
-        if not os.path.isfile(name):
-            raise MxError(f"--average {name}: there is no such file")
     return Average(options.average, options.threshold or THRESHOLDS[options.wish])
 
 
@@ -617,6 +626,8 @@ def _settings(options: Options, aligner: Aligner, reader: Reader) -> dict[str, A
         "separator": None if options.tgt else options.separator,
         "first_line": reader.first + 1,
         "shard": "{}/{}".format(*options.shard),
+        # The lines are compared, too; sizes tell the files of several shards apart.
+        **({"average": list(map(os.path.getsize, options.average))} if options.average else {}),
     }
 
 
@@ -720,8 +731,6 @@ def _fit_for_cluster(options: Options) -> None:
     """Flags that make no sense with --ray are errors, not ignored."""
     if options.output in (None, "-"):
         raise MxError("--ray needs -o FOLDER for the shards; `mx-merge FOLDER -o OUT` joins them")
-    if options.average:
-        raise MxError("--average is not for --ray; give each machine a --shard instead")
     for flag in ("scores", "write_tokenized", "report", "html"):
         if getattr(options, flag) is not None:
             name = flag.replace("_", "-")

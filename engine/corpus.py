@@ -132,7 +132,7 @@ class Reader:
 
     def _take(
         self, size: int, chars: int | None = None
-    ) -> tuple[list[str], list[str], tuple[list[str], ...], Exception | None]:
+    ) -> tuple[list[str], list[str], tuple[list[str], ...], InputError | None]:
         """Up to `size` lines of both sides, or up to `chars` characters, and of the others. An
         error of the input comes with the lines before it."""
         src: list[str] = []
@@ -148,16 +148,29 @@ class Reader:
                     break
         except InputError as found:
             error = found
-        others = tuple(list(islice(lines, len(src))) for lines in self._others.values())
-        for name, lines in zip(self._others, others, strict=True):
-            if len(lines) < len(src):
-                del src[len(lines) :], tgt[len(lines) :]
-                error = InputError(
-                    f"{name} ends after {self._next + len(lines):,} lines but the text goes on; "
-                    "it must have a line for each pair"
-                )
+        others: list[list[str]] = []
+        for name in self._others:
+            lines, problem = self._take_others(name, len(src))
+            del src[len(lines) :], tgt[len(lines) :]
+            others.append(lines)
+            error = problem or error
         self._next += len(src)
         return src, tgt, tuple(lines[: len(src)] for lines in others), error
+
+    def _take_others(self, name: str, size: int) -> tuple[list[str], InputError | None]:
+        """Lines of another file; fewer than `size` only with an error."""
+        lines: list[str] = []
+        try:
+            for line in islice(self._others[name], size):
+                lines.append(line)
+        except InputError as error:
+            return lines, error
+        if len(lines) == size:
+            return lines, None
+        return lines, InputError(
+            f"{name} has no line {self._next + len(lines) + 1:,}, where the text goes on; it must "
+            "have a line for each pair"
+        )
 
     def _check_end(self) -> None:
         """At the end of the text the others must end, too."""

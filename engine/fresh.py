@@ -1,5 +1,5 @@
 """A model for the text at hand, made on the spot: `mx-align --train-on-input`.
-Runs mx-train and mx-export as programs of their own: the engine knows nothing of training."""
+Runs mx-train, mx-export and mx-seed as programs: the engine knows nothing of training."""
 
 from __future__ import annotations
 
@@ -56,51 +56,48 @@ def seconds(text: str) -> int:
     return total
 
 
-@dataclass(frozen=True)
-class Made:
-    """A bundle, and links that the statistical aligner found in its text, with scores."""
-
-    bundle: Path
-    links: Path | None
-
-
-def model_for(order: Order, say: Say) -> Made:
+def model_for(order: Order, say: Say) -> Path:
     """The bundle that was, or is now, trained on this text; goes on with a run that was killed."""
     if order.start:
         order = replace(order, start=str(_start(order.start, order.langs)))
     digest = _digest(order)
     kept = Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
-    links = _links(order, kept)
-    if _made_before(kept, digest) and (links is None or links.exists()):
+    if _made_before(kept, digest):
         say(f"using {kept}, which was trained on this text")
-        return Made(kept, links)
+        return kept
     _need_packages()
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None
-    if links and not links.exists():
-        say("finding links by statistics first")
-        _program("mx-seed", _seeding(order, links))
-    if kept.exists():
-        return Made(kept, links)
     run = kept.with_name(f"{kept.name}.run")
     going = "going on with" if run.exists() else "training"
     say(f"{going} a model for this text, about {_shown(order.budget)}; then it is kept in {kept}")
     try:
-        _program("mx-train", _training(order, run, links))
+        _program("mx-train", _training(order, run))
         _program("mx-export", _exporting(order, run, kept, digest))
     except KeyboardInterrupt:
         say("the training is saved; the same command goes on with it")
         raise
     shutil.rmtree(run, ignore_errors=True)
     say(f"kept the model in {kept}; -m {shlex.quote(str(kept))} uses it for other text")
-    return Made(kept, links)
+    return kept
 
 
-def _links(order: Order, kept: Path) -> Path | None:
-    """Where the links by which the model learns are kept; None if the user has a teacher."""
-    return None if "--teacher" in order.flags else kept.with_name(f"{kept.name}.links.zst")
+def links_for(order: Order, model: Path, say: Say) -> Path:
+    """Links that the statistical aligner finds in the text, with scores, to average the model's
+    with; kept beside it, under a name that tells the text."""
+    text = hashlib.blake2b(digest_size=8)
+    for path in (order.src, order.tgt):
+        text.update(b"\0")
+        _add(text, Path(path))
+    links = model.with_name(f"{model.name}.{text.hexdigest()}.links.zst")
+    if not links.exists():
+        say("finding links by statistics, too, to average both")
+        line = ["mx.trainer.seed_cli", order.src, order.tgt, "--lowercase", "-o", os.devnull]
+        line += ["--scores", str(links)] + (["--quiet"] if order.quiet else [])
+        _program("mx-seed", line)
+    return links
 
 
 def _start(name: str, langs: str | None) -> Path:
@@ -182,13 +179,7 @@ def _need_packages() -> None:
         )
 
 
-def _seeding(order: Order, links: Path) -> list[str]:
-    line = ["mx.trainer.seed_cli", order.src, order.tgt, "--lowercase"]
-    line += ["-o", os.devnull, "--scores", str(links)]
-    return line + (["--quiet"] if order.quiet else [])
-
-
-def _training(order: Order, run: Path, links: Path | None) -> list[str]:
+def _training(order: Order, run: Path) -> list[str]:
     # A model to start from decides the kind of network and how words are seen.
     kind = ["--start", order.start] if order.start else ["--preset", PRESET, "--lowercase"]
     line = [
@@ -197,7 +188,6 @@ def _training(order: Order, run: Path, links: Path | None) -> list[str]:
         # Often: a kill must not cost much of a short run.
         "--eval-every", "500", "--save-every", "100",
     ]  # fmt: skip
-    line += ["--teacher", str(links)] if links else []
     line += ["--threads", str(order.threads)] if order.threads else []
     line += ["--quiet"] if order.quiet else []
     return [*line, *shlex.split(order.flags)]

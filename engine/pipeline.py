@@ -6,7 +6,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -184,11 +184,22 @@ class Work:
         if self.engine.swapped:
             links = links.swapped()
         if self.engine.change:
-            links = self.engine.change(self.pairs, links)
+            links = self.engine.change(self._fit(), links)
         items = [list(render(self.pairs, links)) for render in self.engine.renders]
         self.result = Done(self.pairs, items, self._count(links))
         self._found = []
         self.done.set()
+
+    def _fit(self) -> Pairs:
+        """The pairs, without links by others for those that are too long for any."""
+        long = too_long(np.diff(self.src.offsets), np.diff(self.tgt.offsets))
+        if not long.any():
+            return self.pairs
+        others = tuple(
+            ["" if skipped else line for line, skipped in zip(lines, long, strict=True)]
+            for lines in self.pairs.others
+        )
+        return replace(self.pairs, others=others)
 
     def _count(self, links: Links) -> Counts:
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)

@@ -113,11 +113,23 @@ def main(debug: bool, **flags: Any) -> None:
 def _run(options: Options) -> None:
     if "-" in (options.src, options.tgt):
         raise InputError("'-' cannot be read twice, to learn and to align; give SRC and TGT paths")
+    _check_targets(options)
     report = _reporter(options)
     model = _model(options, report)
     _write(options, model, report)
     if options.signature:
         click.echo(_signature(options, model), err=True)
+
+
+def _check_targets(options: Options) -> None:
+    """Files to be written must be different, and none of the input."""
+    names = [name for name in (options.output, options.scores, options.save) if name]
+    taken = {os.path.realpath(name) for name in (options.src, options.tgt)}
+    for name in names:
+        path = os.path.realpath(name)
+        if name != "-" and path != os.devnull and path in taken:
+            raise InputError(f"{name} is an input or would be written twice; give another name")
+        taken.add(path)
 
 
 def _reporter(options: Options) -> Callable[[str], None]:

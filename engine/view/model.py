@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from mx.engine.aligner import Aligner
+from mx.engine.aligner import TURNED, Aligner
 from mx.engine.decode import SOFT
 from mx.engine.links import Link
 from mx.engine.pipeline import Pairs, run_here
@@ -45,8 +45,10 @@ def views(aligner: Aligner, picked: Sequence[Picked]) -> Iterable[PairView]:
 
 def _directed(aligner: Aligner, picked: Sequence[Picked], mode: str) -> list[list[Link]]:
     """Links of one direction: the best partner, where it beats NULL."""
+    mode = TURNED[mode] if aligner.swapped else mode
     rule = replace(aligner.rule, mode=mode, threshold=None, nulls=False)
-    found = Aligner(aligner.bundle, aligner.backend, aligner.reason, rule).engine(
+    directed = Aligner(aligner.bundle, aligner.backend, aligner.reason, rule, aligner.swapped)
+    found = directed.engine(
         [
             lambda pairs, links: [
                 list(zip(links.src[a:b].tolist(), links.tgt[a:b].tolist(), strict=True))

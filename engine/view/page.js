@@ -50,7 +50,7 @@
   const linksOf = (pair, layer) => {
     if (pair[layer.list] === undefined) return [];
     if (layer.id !== "sys" || state.cut === null) return triples(pair[layer.list]);
-    const cells = bytes(pair, "m");
+    const cells = data.matrix ? bytes(pair, "m") : null;
     if (!cells) return triples(pair.l).filter((link) => link[2] >= state.cut);
     const links = [], width = pair.t.length;
     for (let k = 0; k < cells.length; k++) {

@@ -90,6 +90,7 @@ def build(page: Page) -> str:
         "how": page.how,
         "threshold": cut,
         "cut": page.threshold,
+        "matrix": page.matrix,
         "names": {**NAMES, **page.names},
         "report": page.report,
         "pairs": [_pair(pair, cut, page.matrix) for pair in page.pairs],

@@ -274,7 +274,7 @@ def test_the_average_of_parts_is_that_of_the_whole(run, work, others):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("0-0\n\n\n", "a ends after 3 lines but the text goes on"),
+        ("0-0\n\n\n", "a has no line 4, where the text goes on"),
         ("\n" * 9, "a has more lines than the text, which ends after 7"),
         ("\n\n0-2\n\n\n\n\n", "a line 3: the link 0-2 is outside its pair of 2 and 2 words"),
         ("0-0:2\n\n\n\n\n\n\n", "a line 1: the score 2 of 0-0 is not from 0 to 1"),
@@ -290,8 +290,10 @@ def test_links_of_another_text_are_noticed(run, work, content, message):
 
 def test_what_cannot_be_averaged(run, work, others):
     for flags, message in [
-        (("--forward",), "--average needs scores"),
-        (("--average", "a"), "--average a is given twice"),
+        (("--forward",), "--average is for soft links only; leave it or forward out"),
+        (("--average", "./a"), "--average: a file is given twice: a, ./a"),
+        (("--average", "."), "--average .: there is no such file"),
+        (("--train-on-input", "--average", "none", "-m", "x"), "none: there is no such file"),
         (("--average", "none"), "--average none: there is no such file"),
         (("-o", "a"), "a is an input and would be overwritten"),
         (("--ray", "-o", "out"), "--average is not for --ray"),
@@ -299,13 +301,45 @@ def test_what_cannot_be_averaged(run, work, others):
         assert message in run("c.src", "c.tgt", "--average", "a", *flags, code=2).stderr
 
 
+def test_pairs_before_a_broken_line_of_links_are_aligned(run, work, wanted):
+    Path("a").write_bytes(b"\n\n\n\xff\n\n\n\n")
+    flags = ("--average", "a", "--threshold", "0.05")
+    assert len(out(run("c.src", "c.tgt", *flags, code=2))) == 3
+
+
+def test_pairs_that_are_too_long_have_no_links_by_others_either(run, work, monkeypatch):
+    monkeypatch.setattr("mx.engine.batching.MAX_PIECES", 5)
+    Path("a").write_text("0-0\n\n0-0\n\n\n\n0-0\n")
+    links = out(run("c.src", "c.tgt", "--average", "a"))
+    assert links[0] == "" and "0-0" in links[2] and "0-0" in links[6]
+
+
+def test_shards_averaged_with_different_links_are_not_joined(run, work, others):
+    from mx.engine.merge import main
+
+    for n, name in ((1, "a"), (2, "b")):
+        run("c.src", "c.tgt", "--average", name, "--shard", f"{n}/2", "-o", f"o.{n}")
+    found = CliRunner().invoke(main, ["o.1", "o.2", "-o", "joined"])
+    assert found.exit_code == 2 and "does not belong to the others: average" in found.stderr
+
+
+def test_the_page_of_an_average_shows_its_links(run, work, others):
+    """Not all cells of the model's matrix."""
+    run("c.src", "c.tgt", "--average", "a", "--html", "page.html")
+    page = Path("page.html").read_text()
+    assert '"matrix": false' in page.replace('"matrix":false', '"matrix": false')
+
+
 def test_changed_links_of_others_between_runs(run, work, others):
     """A run that goes on must not mix two files."""
-    Path("b").write_text("\n" * 5)  # too short: what was done before stays
+    Path("b").write_text("0-0" + "\n" * 5)  # too short: what was done before stays
     run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
-    Path("b").write_text("0-0\n" + "\n" * 6)
+    Path("b").write_text("\n0-0" + "\n" * 4)
     found = run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
     assert "the input has changed since the first run" in found.stderr
+    Path("b").write_text("\n" * 7)
+    found = run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
+    assert "was begun with average [8], now [7]" in found.stderr
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 9])

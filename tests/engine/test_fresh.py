@@ -4,7 +4,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from mx.engine.aligner import installed_models
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
 from mx.engine.files import read_lines
-from mx.engine.fresh import Made, Order, model_for, seconds
+from mx.engine.fresh import Order, links_for, model_for, seconds
 
 
 @pytest.fixture
@@ -53,9 +52,10 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     assert not Path(f"{wanted.keep}.run").exists()
     # The second time nothing is trained.
     said: list[str] = []
-    links = Path(f"{wanted.keep}.links.zst")
-    assert model_for(wanted, said.append) == Made(Path(wanted.keep), links)
+    assert model_for(wanted, said.append) == Path(wanted.keep)
     assert said == [f"using {wanted.keep}, which was trained on this text"]
+    (links,) = tmp_path.glob("kept.mx.*.links.zst")
+    assert links_for(wanted, Path(wanted.keep), said.append) == links and len(said) == 1
     assert len(list(read_lines(links))) == 120 and "|avg:1@0.001" in first.stderr
     other = tmp_path / "other"
     other.write_text("another text\n")
@@ -72,10 +72,8 @@ def test_a_killed_training_goes_on(order, monkeypatch):
         if name == "mx-train":
             run = Path(arguments[arguments.index("-o") + 1])
             run.mkdir(exist_ok=True)
-            if len(calls) == 2:
+            if len(calls) == 1:
                 raise KeyboardInterrupt
-        if name == "mx-seed":
-            Path(arguments[arguments.index("--scores") + 1]).touch()
 
     monkeypatch.setattr(fresh, "_program", program)
     wanted, said = order(budget=5400), []
@@ -83,9 +81,8 @@ def test_a_killed_training_goes_on(order, monkeypatch):
         model_for(wanted, said.append)
     assert "goes on" in said[-1] and Path(f"{wanted.keep}.run").is_dir()
     model_for(wanted, said.append)
-    assert [call[0] for call in calls] == ["mx-seed", "mx-train", "mx-train", "mx-export"]
-    assert calls[1] == calls[2] and calls[1][calls[1].index("--minutes") + 1] == "90"
-    assert calls[1][calls[1].index("--teacher") + 1] == f"{wanted.keep}.links.zst"
+    assert [call[0] for call in calls] == ["mx-train", "mx-train", "mx-export"]
+    assert calls[0] == calls[1] and calls[0][calls[0].index("--minutes") + 1] == "90"
     assert "going on with a model for this text, about 90 min" in said[-2]
     assert not Path(f"{wanted.keep}.run").exists()
 
@@ -94,18 +91,29 @@ def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: None)
     wanted = order()
-    kept = model_for(Order(wanted.src, wanted.tgt), lambda line: None).bundle
+    kept = model_for(Order(wanted.src, wanted.tgt), lambda line: None)
     assert kept.parent == tmp_path / "mx-align" / "models" and kept.suffix == ".mx"
     other = model_for(Order(wanted.src, wanted.tgt, flags="--alpha 1"), lambda line: None)
-    assert other.bundle != kept
+    assert other != kept
 
 
-def test_a_teacher_of_the_user_is_the_only_one(order, monkeypatch, tmp_path):
-    called: list[str] = []
-    monkeypatch.setattr(fresh, "_program", lambda name, arguments: called.append(name))
-    wanted = replace(order(), flags="--teacher mine.links")
-    assert model_for(wanted, lambda line: None).links is None
-    assert called == ["mx-train", "mx-export"]
+def test_links_by_statistics_belong_to_a_text(order, monkeypatch, tmp_path):
+    """Those of another text are never used with a model of the same name."""
+    made: list[Path] = []
+
+    def program(name, arguments):
+        assert name == "mx-seed"
+        made.append(Path(arguments[arguments.index("--scores") + 1]))
+        made[-1].touch()
+
+    monkeypatch.setattr(fresh, "_program", program)
+    other = tmp_path / "other"
+    other.write_text("another text\n")
+    model = tmp_path / "m.mx"
+    one = links_for(order(), model, lambda line: None)
+    two = links_for(order(files=(other, other)), model, lambda line: None)
+    assert made == [one, two] and one != two
+    assert links_for(order(), model, lambda line: None) == one and len(made) == 2
 
 
 def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
@@ -122,13 +130,12 @@ def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
         (run / name).write_text(name)
 
     def kept(**changes):
-        return model_for(Order(*text, **changes), lambda line: None).bundle
+        return model_for(Order(*text, **changes), lambda line: None)
 
     plain, named = kept(), kept(start="en-fr", langs="en-fr")
-    first, second = (line for line in lines if line[0] == "mx.trainer")
-    assert "--start" not in first and "--lowercase" in first
-    assert second[second.index("--start") + 1] == str(model.resolve())
-    assert not {"--preset", "--lowercase"} & set(second)  # the model's own
+    assert "--start" not in lines[0] and "--lowercase" in lines[0]
+    assert lines[2][lines[2].index("--start") + 1] == str(model.resolve())
+    assert not {"--preset", "--lowercase"} & set(lines[2])  # the model's own
     by_path, from_run = kept(start=str(copied)), kept(start=str(run))
     assert named == by_path and len({plain, named, from_run}) == 3
     (run / "model.safetensors").write_text("trained further")

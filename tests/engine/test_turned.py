@@ -56,6 +56,18 @@ def test_the_matrix_is_turned_too(bundle):
     np.testing.assert_array_equal(one.src_null, two.tgt_null)
 
 
+def test_a_page_shows_the_directions_of_the_users_sides(bundle):
+    from mx.engine.view.digest import Picked
+    from mx.engine.view.model import views
+
+    turned = Aligner.load(bundle, langs="en-de")
+    words = tuple(SRC[0].split()), tuple(TGT[0].split())
+    (view,) = views(turned, [Picked(1, *words, [], [], 0.0)])
+    for mode, links in (("forward", view.fwd), ("backward", view.bwd)):
+        wanted = Aligner.load(bundle, langs="en-de", symmetrize=mode).align_pair(SRC[0], TGT[0])
+        assert links == wanted.links and links
+
+
 @pytest.fixture
 def models(bundle, tmp_path, monkeypatch):
     for name, src, tgt in (("de-en", "de", "en"), ("fr", "en", "fr"), ("fr2", "en", "fr")):

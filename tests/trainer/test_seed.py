@@ -309,6 +309,12 @@ def test_command_replaces_nothing_before_all_is_aligned(files, tmp_path, name, m
     assert {path.name for path in tmp_path.iterdir()} == {"src", "tgt", name}
 
 
+def test_command_writes_no_file_twice_and_no_input(files, tmp_path):
+    for flags in (["-o", files[0]], ["-o", "x", "--scores", "x"], ["--scores", files[1]]):
+        found = run(*files, *flags)
+        assert found.exit_code == 2 and "is an input or would be written twice" in found.stderr
+
+
 def test_command_explains_mistakes(files, tmp_path):
     (tmp_path / "short").write_text("a b\n")
     for args, message in (

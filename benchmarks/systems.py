@@ -173,7 +173,7 @@ def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
             + (f"|avg:{len(averaged)}" if averaged else ""),
             method="soft",
             aligned=aligned,
-            trained={"wall": cost["seconds"]} if "seconds" in cost else {},
+            trained={"wall": cost["seconds"]} if "seconds" in cost and not averaged else {},
             size_mb=round(graph / 1e6, 2),
             averaged=tuple(other.resolve().parent.name for other in averaged),
         )

@@ -1,6 +1,7 @@
 """The page of mx-view in a real browser: what is drawn is what the data says."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,15 @@ def test_the_slider_draws_all_links_that_reach_it(browser, tmp_path):
         )
     browser.click("#slider-reset")
     assert drawn(browser, 0) == expected(view)
+
+
+def test_links_that_are_not_the_matrix_s_are_drawn_as_they_are(browser, tmp_path):
+    """Those of a heuristic, or averaged with others: the matrix is only shown as a heat map."""
+    view = replace(pair(8, 4, 4), links=[(0, 3), (3, 0)], scores=[0.9, 0.3])
+    show(browser, tmp_path, view, threshold=0.0, matrix=False)
+    assert drawn(browser, 0) == ["0-3", "3-0"]
+    slide(browser, 128)
+    assert drawn(browser, 0) == ["0-3"]
 
 
 def test_lines_end_at_their_words(browser, tmp_path):

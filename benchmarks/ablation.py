@@ -45,6 +45,9 @@ class Row:
         return [on if part in self.parts else off for part, (on, off) in PARTS.items()]
 
 
+# Early in training NULL takes nearly all of the weight: thresholds are looked for down to here.
+LOWEST = 0.0005
+
 ROWS = {
     "none": Row((), 28.4),
     "masked": Row(("masked",), 27.2, 17.7),
@@ -159,7 +162,7 @@ def scored(run: Path, text: systems.Text) -> dict[str, Any]:
         candidates = []
         for (src, tgt), scores in zip(pairs, weights(run, pairs, drop), strict=True):
             assert scores.shape == (len(src), len(tgt))
-            places = np.argwhere(scores >= 0.01)
+            places = np.argwhere(scores >= LOWEST)
             candidates.append([(int(i), int(j), float(scores[i, j])) for i, j in places])
         threshold, best = best_threshold(candidates, gold)
         links = [{(i, j) for i, j, value in one if value >= threshold} for one in candidates]

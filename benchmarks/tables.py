@@ -8,6 +8,7 @@ are made by `accuracy` and `ablation`; nothing is measured here.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -234,11 +235,20 @@ def pareto(results: Path) -> dict[str, str]:
         aer = PUBLISHED[name]
         points.append(Point(name, "AER as published", speeds.pop(name), aer, aer, aer))
     measured = {run["system"] for run in there}
-    marks = tuple((f"{n}, untrained", x) for n, x in speeds.items() if n not in measured)
+    begun = records.load(results / "ablation.json").get("all", {})
+    marks = tuple((started(n, begun), x) for n, x in speeds.items() if n not in measured)
     axes = Axes(
         "en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high", marks
     )  # fmt: skip
     return {"pareto-en-fr.svg": chart(axes, points)}
+
+
+def started(preset: str, begun: dict[str, Any]) -> str:
+    """What is known of a size that was not trained to its end: how far the ablation came."""
+    flags = re.search(r"--preset (\S+).*--steps=(\d+)", begun.get("signature", ""))
+    if flags and begun["set"] == "en-fr" and flags[1] == preset:
+        return f"{preset}: AER {begun['aer'][0]:.0f} after {int(flags[2]):,} steps, not done"
+    return f"{preset}, untrained"
 
 
 def untrained(path: Path) -> dict[str, float]:

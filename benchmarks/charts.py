@@ -78,7 +78,7 @@ def chart(axes: Axes, points: Sequence[Point]) -> str:
         line = "L".join(f"{x(p.x):.1f} {down(p.y):.1f}" for p in front(points, axes.front))
         parts.append(f'<path class="front" d="M{line}"/>')
     parts += [upright(name, x(value)) for name, value in axes.marks]
-    taken: list[tuple[float, float]] = []
+    taken: list[tuple[float, float, float]] = []
     for point in sorted(points, key=lambda p: (p.y, p.name)):
         k = groups.index(point.group)
         place = x(point.x), down(point.y)
@@ -175,15 +175,18 @@ def mark(group: int, x: float, y: float) -> str:
     return f'<path {style} d="M{line}Z"/>'
 
 
-def label(point: Point, place: tuple[float, float], taken: list[tuple[float, float]]) -> str:
+def label(point: Point, place: tuple[float, float], taken: list[tuple[float, float, float]]) -> str:
     """The name beside the point, on the side that has room, below labels already there."""
     x, y = place
     room = 7.5 * len(point.name)
     left = x + 10 + room > WIDTH - RIGHT
     start = x - 10 - room if left else x + 10
-    while any(abs(y - other) < 14 and abs(start - begin) < room + 20 for begin, other in taken):
+    while any(
+        abs(y - other) < 14 and begin < start + room + 10 and start < begin + width + 10
+        for begin, width, other in taken
+    ):
         y += 14
-    taken.append((start, y))
+    taken.append((start, room, y))
     anchor = ' text-anchor="end"' if left else ""
     at = x - 10 if left else x + 10
     return f'<text x="{at:.1f}" y="{y + 4:.1f}"{anchor}>{escape(point.name)}</text>'

@@ -226,14 +226,14 @@ def pareto(results: Path) -> dict[str, str]:
         if run["settings"][:1] and run["settings"][0] not in SHAPE:
             continue  # differs in how it learned only, and would cover the default's name
         x, y = run["pairs_per_cpu_second"], run["aer"]
-        group = "variants of the student"
+        group = "students"
         points.append(Point(name, group, x, y, y, y, labelled=False))
     if not tried:
         return {}
     speeds = untrained(results / "graphs_en_fr.json")
     for name in PUBLISHED.keys() & speeds.keys():
         aer = PUBLISHED[name]
-        points.append(Point(name, "AER as published", speeds.pop(name), aer, aer, aer))
+        points.append(Point(name, "published", speeds.pop(name), aer, aer, aer))
     measured = {run["system"] for run in there}
     begun = records.load(results / "ablation.json").get("all", {})
     marks = tuple((started(n, begun), x) for n, x in speeds.items() if n not in measured)

@@ -1,11 +1,13 @@
 """One model for several language pairs against one for each, with the same steps for every pair.
 
     python benchmarks/joint.py --data DATA --set en-fr --set de-en --steps 1000 --work DIR
+    python benchmarks/joint.py --data DATA --steps 3000 --work DIR --bundle de-en=de-en.mx ...
 
 All models are students, from the same seed links. In the joint text the language that the sets
 share is the target, and pairs of all sets are mixed; its model has the steps of the separate ones
 together. The gold pairs are the last of every text: nothing is learned from them, but stopping and
-threshold go by them (not by their links). The command goes on where it was stopped.
+threshold go by them (not by their links). The command goes on where it was stopped. Separate models
+that are trained already are given as `--bundle SET=PATH`.
 """
 
 import os
@@ -126,6 +128,11 @@ def score(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
     }
 
 
+def settings_of(bundle: Path) -> dict[str, Any]:
+    settings = Bundle.load(bundle).manifest.training["settings"]
+    return {name: settings[name] for name in ("steps", "vocab_size", "fold_accents")}
+
+
 # ---- the command ----
 
 
@@ -137,6 +144,8 @@ def score(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
 )  # fmt: skip
 @click.option("--steps", type=int, default=1000, help="Steps for each language pair [1000].")
 @click.option("--joint-vocab", type=int, default=24000, help="Pieces of the joint model [24000].")
+@click.option("--bundle", "given", multiple=True, metavar="SET=PATH", help="A separate model.")
+@click.option("--fold-accents", is_flag=True, help="Fold the accents of the text for all models.")
 @click.option("--threads", type=int, default=1, help="CPU threads [1].")
 @click.option("--work", type=Path, required=True, help="Folder for texts and runs, to go on with.")
 @click.option("--json", "path", type=Path, default=records.RESULTS / "joint.json")
@@ -145,12 +154,15 @@ def main(
     names: tuple[str, ...],
     steps: int,
     joint_vocab: int,
+    given: tuple[str, ...],
+    fold_accents: bool,
     threads: int,
     work: Path,
     path: Path,
 ) -> None:
     try:
         language = shared(names)
+        bundles = accuracy.named(given, "--bundle")
         texts = {name: accuracy.prepare(data, name, None, work) for name in names}
         lessons = {name: taught(text, work / "seed.log") for name, text in texts.items()}
         together = " + ".join(names)
@@ -160,15 +172,19 @@ def main(
         )  # fmt: skip
         for name, (lesson, count, pieces) in todo.items():
             flags = ["--steps", count, "--eval-every", count, "--vocab-size", pieces]
-            folder = work / f"{name.replace(' ', '')}-{count}-{pieces}"
-            bundle, cost = learn(lesson, folder, [*flags, "--threads", threads])
+            flags += ["--fold-accents"] * fold_accents
+            folder = work / f"{name.replace(' ', '')}-{count}-{pieces}{'-folded' * fold_accents}"
+            if name in bundles:
+                bundle, cost = Path(bundles[name]), None
+            else:
+                bundle, cost = learn(lesson, folder, [*flags, "--threads", threads])
             for one in names if name == together else (name,):
                 swap = name == together and sides(one)[0] == language
                 row = score(bundle, texts[one], swap)
                 click.echo(f"{one} by the model of {name}: {row}")
-                records.add(path, f"{one} by {name}", {
-                    "set": one, "model": name, "steps": count, "pieces": pieces, **row,
-                    "train": cost.rounded(), **records.circumstances(accuracy.PACKAGES),
+                records.add(path, f"{one} by {name}, {steps} steps each", {
+                    "set": one, "model": name, **settings_of(bundle), **row,
+                    "train": cost and cost.rounded(), **records.circumstances(accuracy.PACKAGES),
                 })  # fmt: skip
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None

@@ -58,10 +58,10 @@ class Correction(nn.Module):
 
     def forward(self, scores: Tensor, fwd: Tensor, bwd: Tensor, cells: Tensor) -> Tensor:
         """All (B, T, S); `cells` is 1 where a word can be linked to a word, else 0."""
-        cells = cells[:, None]
         both = (fwd * bwd + 1e-9).sqrt()
-        seen = torch.stack([scores / 4, fwd, bwd, both], dim=1) * cells  # of a size, about
-        return self.judge(F.relu(self.look(seen)) * cells)[:, 0]
+        seen = torch.stack([scores / 4, fwd, bwd, both], dim=-1) * cells[..., None]  # of a size
+        seen = seen.permute(0, 3, 1, 2)  # channels last in memory: convolutions are twice as fast
+        return self.judge(F.relu(self.look(seen)) * cells[:, None])[:, 0]
 
 
 class Student(nn.Module):

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from mx.trainer.cli import main
@@ -101,6 +102,16 @@ def test_the_training_extra_is_named_when_it_is_missing(monkeypatch, invoke, tmp
 
 
 # ---- run folders ----
+
+
+@pytest.mark.skipif(
+    not torch.set_flush_denormal(False), reason="this CPU cannot take tiny numbers for zero"
+)
+def test_numbers_that_have_faded_count_as_zero(invoke, tmp_path):
+    torch.set_flush_denormal(False)
+    assert (torch.full((1,), 1e-39) * 0.5).any()
+    assert invoke(tmp_path, steps=1).exit_code == 0
+    assert not (torch.full((1,), 1e-39) * 0.5).any()
 
 
 def test_a_finished_run_says_so_and_can_go_on(invoke, tmp_path, read_log):

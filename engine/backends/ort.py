@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from mx.engine.backends.cuda_driver import OutOfMemory
+from mx.engine.backends.faded import faded_as_zero
 from mx.engine.backends.plugins import link_weights
 from mx.engine.batching import Batch, WordIds
 from mx.engine.bundle import Bundle
@@ -65,7 +66,8 @@ class Ort:
         if missing:
             raise BackendError(f"the model's graph does not give {', '.join(missing)}")
         feeds = {name: self._rows(name, getattr(batch, name)) for name in _INPUTS}
-        arrays = self._session.run(list(outputs), feeds)
+        with faded_as_zero():
+            arrays = self._session.run(list(outputs), feeds)
         return {name: array[: len(batch.src)] for name, array in zip(outputs, arrays, strict=True)}
 
     def _rows(self, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

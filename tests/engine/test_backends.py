@@ -1,5 +1,8 @@
 """Which backend is chosen and why; ONNX Runtime's I/O binding; plugins against functions."""
 
+import platform
+import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -319,3 +322,34 @@ def test_both_graphs_agree(fused):
     evaluator = ReferenceEvaluator(model, new_ops=[StaticAttention, LeakyAttention])
     for name, found, value in zip(names, evaluator.run(names, feeds), wanted, strict=True):
         np.testing.assert_allclose(found, value, atol=2e-5, err_msg=name)
+
+
+# ---- numbers too small to count ----
+
+
+def small_count() -> bool:
+    """Whether numbers below 1e-38 are more than zero in this thread."""
+    return bool((np.full(1, 1e-39, np.float32) * np.float32(0.5)).any())
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="for x86-64 Linux"
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_faded_numbers_are_zero_while_the_graph_runs_and_no_longer(bundle, fails):
+    seen = []
+
+    class Session:
+        def run(self, names, feeds):
+            seen.append(small_count())
+            if fails:
+                raise RuntimeError
+            return [np.zeros((2, 1, 1), np.float32)]
+
+    backend = ort.open_cpu(bundle, None, 1)
+    backend._session = Session()
+    one = np.ones((2, 1), np.int64)
+    batch = SimpleNamespace(src=one, src_lengths=one[:, 0], tgt=one, tgt_lengths=one[:, 0])
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        backend.run(batch, ["scores"])
+    assert seen == [False] and small_count()

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -282,12 +283,9 @@ def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
     command = Command(run, texts, flags["preset"], overrides, flags["restart"])
     if flags["resume"] and not run.is_dir():
         raise MxError(f"{run} does not exist; there is nothing to resume")
-    # The momentum of what is never used fades to numbers so small that CPUs take a hundred times as
-    # long for them. Threads take this over when they are made, so it is set before any are.
-    torch.set_flush_denormal(True)
     if flags["threads"]:
         torch.set_num_threads(flags["threads"])
-    with joined(flags["device"]) as world:
+    with faded_as_zero(), joined(flags["device"]) as world:
         monitor = Monitor(run, quiet=flags["quiet"], active=world.rank == 0)
         with held(run, world.rank == 0):
             problem = None
@@ -303,3 +301,16 @@ def work(flags: dict[str, Any], overrides: tuple[dict[str, Any], ...]) -> int:
             config, texts = opened(run)
             number = train(config, run, open_prepared(texts, config, run), world, monitor)
     return 128 + number if number else 0
+
+
+@contextmanager
+def faded_as_zero() -> Iterator[None]:
+    """The momentum of what is never used fades to numbers so small that CPUs take a hundred times
+    as long for them. Threads take this over when they are made, so it is set before any are."""
+    import torch
+
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

@@ -248,6 +248,10 @@ def tokenise(
 def teachers(texts: Texts, config: RunConfig) -> list[str]:
     """Who teaches: those that were named, else the statistical aligner where one is needed."""
     needed = config.train.warm_start == "seed" or config.model.kind == "student"
+    if texts.teacher and not needed:
+        raise MxError(
+            "--teacher teaches nothing with --warm-start none; give --warm-start seed or --student"
+        )
     return texts.teacher or ([SEED] if needed else [])
 
 

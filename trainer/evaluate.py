@@ -3,6 +3,7 @@
 Knows the model's outputs, not how it is trained.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -110,12 +111,16 @@ def word_scores(
     tgt: list[list[str]],
     tokenizers: tuple[Tokenizer, Tokenizer],
     device: torch.device,
+    longest: int = sys.maxsize,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """For each pair, in no particular order, its number and its word scores (source × target)."""
+    """For each pair, in no particular order, its number and its word scores (source × target).
+    Left out: pairs without words on a side or with more pieces than `longest`."""
     encoded = [
         (tokenizers[0].encode(s), tokenizers[1].encode(t)) for s, t in zip(src, tgt, strict=True)
     ]
-    full = [i for i, ((s, _), (t, _)) in enumerate(encoded) if s and t]
+    full = [
+        i for i, ((s, _), (t, _)) in enumerate(encoded) if s and t and max(len(s), len(t)) <= longest
+    ]
     lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
     for group in cut(lengths[0], lengths[1], BUDGET) if full else []:
         rows = [full[k] for k in group]

@@ -4,7 +4,7 @@ Knows the statistical aligner, files of links, bundles and run folders, and make
 weighted links of any mix of them. Where the links are kept is the matter of `corpus.py`.
 """
 
-import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -38,28 +38,28 @@ def open_teacher(
     """The teacher of that name: `seed`, which learns from the text first, or a path."""
     if name == SEED:
         report("learning seed links with the statistical aligner")
-        return SeedTeacher(learn_from(), config.train)
+        return SeedTeacher(learn_from(), config.train, report)
     path = Path(name)
     if (path / "config.json").exists():
         return RunTeacher(path)
-    if path.is_dir() or path.suffix == ".mx":
-        return BundleTeacher(path)
-    return LinkFile(path)
+    return LinkFile(path) if is_bound_to_text(name) else BundleTeacher(path)
 
 
 def is_bound_to_text(name: str) -> bool:
     """Whether a teacher is a file of links, which knows the training text and no other."""
-    return name != SEED and os.path.isfile(name) and not name.endswith(".mx")
+    path = Path(name)
+    other = path.is_dir() or path.suffix == ".mx" or zipfile.is_zipfile(path)
+    return name != SEED and not other
 
 
 class SeedTeacher:
     """The statistical aligner, which sees the words as the network will."""
 
-    def __init__(self, pairs: Iterable[Pair], config: TrainConfig) -> None:
+    def __init__(self, pairs: Iterable[Pair], config: TrainConfig, report: Report) -> None:
         from mx.trainer.seed import SeedModel
 
         self.config = config
-        self.model = SeedModel.learn(self.seen(pairs))
+        self.model = SeedModel.learn(self.seen(pairs), report=report)
 
     def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
         return self.model.align(self.seen(pairs))
@@ -121,27 +121,31 @@ class BundleTeacher:
 
 
 class RunTeacher:
-    """A model of mx-train; a link at the run's threshold weighs a half, one of twice that, one."""
+    """A model of mx-train; a link at the run's threshold weighs a half, one of twice that, one.
+    Of pairs longer than those it learned from it says nothing."""
 
     def __init__(self, run: Path) -> None:
+        import torch
+
         from mx.trainer.checkpoint import load_model
         from mx.trainer.corpus import tokenizers
 
         self.model, config = load_model(run)
         self.tokenizers = tokenizers(run, config)
-        self.threshold = config.train.threshold
+        self.threshold, self.longest = config.train.threshold, config.train.max_length
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model.to(self.device)
 
     def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
-        import torch
-
         from mx.trainer.evaluate import word_scores
 
         stream = iter(pairs)
         while held := list(islice(stream, CHUNK)):
             src, tgt = [s for s, _ in held], [t for _, t in held]
             found: list[list[ScoredLink]] = [[] for _ in held]
-            device = torch.device("cpu")
-            for k, scores in word_scores(self.model, src, tgt, self.tokenizers, device):
+            for k, scores in word_scores(
+                self.model, src, tgt, self.tokenizers, self.device, self.longest
+            ):
                 weights = np.minimum(scores / (2 * self.threshold), 1.0)
                 places = np.argwhere(weights >= LEAST)
                 found[k] = [(int(i), int(j), float(weights[i, j])) for i, j in places]

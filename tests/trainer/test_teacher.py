@@ -59,7 +59,7 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
 def test_runs_and_bundles_teach(start, tmp_path):
     from mx.export.bundling import Options, export
 
-    run, bundle = tmp_path / "teacher", tmp_path / "teacher.mx"
+    run, bundle = tmp_path / "teacher", tmp_path / "teacher.zip"
     train(*start(run, {"valid_last": 10}, steps=12, warm_start="seed"))
     export(Options(run, bundle, precisions=("fp32",), kernels=()), lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
@@ -67,10 +67,17 @@ def test_runs_and_bundles_teach(start, tmp_path):
         found = list(teacher.align(pairs))
         assert len(found) == 2 and not found[1]
         assert all(0 <= i < 3 and 0 <= j < 2 and 0 < w <= 1 for i, j, w in found[0])
+    long = [["w1"] * 300, ["Größe1"]]
+    assert list(RunTeacher(run).align([long])) == [[]]  # of more pieces than it learned from
     _, _, data, *_ = start(
         tmp_path / "student", {"teacher": [str(run), str(bundle), "seed"]}, kind="student"
     )
     assert isinstance(data.links, TeacherLinks) and len(data.links.links)
+
+
+def test_a_teacher_that_would_teach_nothing_is_refused(start, tmp_path):
+    with pytest.raises(MxError, match="--teacher teaches nothing with --warm-start none"):
+        start(tmp_path / "run", {"teacher": ["seed"]}, warm_start="none")
 
 
 def test_an_unknown_teacher_is_refused(start, tmp_path):

@@ -334,11 +334,13 @@ def installed(langs: str | None = None) -> Path:
             )
         return next(iter(models.values()))
     # A model of this very name first, then one for these languages, then one turned round.
+    langs = langs.lower()
     if langs in models:
         return models[langs]
     spoken = {path: Bundle.load(path).languages for path in models.values()}
     for order in (1, -1):
-        found = [path for path, codes in spoken.items() if "-".join(codes[::order]) == langs]
+        names_of = {path: "-".join(codes[::order]).lower() for path, codes in spoken.items()}
+        found = [path for path, name in names_of.items() if name == langs]
         if len(found) == 1:
             return found[0]
         if found:
@@ -352,5 +354,5 @@ def installed(langs: str | None = None) -> Path:
 
 def turned(bundle: Bundle, langs: str) -> bool:
     """Whether these languages are the bundle's the other way round."""
-    codes = bundle.languages
-    return "-".join(codes) != langs and "-".join(codes[::-1]) == langs
+    codes = [code.lower() for code in bundle.languages]
+    return "-".join(codes) != langs.lower() and "-".join(codes[::-1]) == langs.lower()

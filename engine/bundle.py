@@ -406,6 +406,12 @@ class Bundle:
         """Codes of the source and the target language; "und" if they were not told."""
         return self.manifest.languages
 
+    def speaks(self, langs: str) -> bool:
+        """Whether these languages, like "de-en", are its own, in either order, as far as known."""
+        codes = self.languages
+        both = ("-".join(codes).lower(), "-".join(codes[::-1]).lower())
+        return "und" in codes or langs.lower() in both
+
     @property
     def max_length(self) -> int:
         """The pieces of a side the model was trained on; longer sentences are beyond it."""

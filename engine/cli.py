@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mx.engine.aligner import Aligner
     from mx.engine.average import Average
     from mx.engine.corpus import Reader
+    from mx.engine.fresh import Order
     from mx.engine.journal import Journal
     from mx.engine.pipeline import Counts, Done, Render
     from mx.engine.view.digest import Collector
@@ -364,10 +365,13 @@ def main(
         )
         wish = wish if wish in ("precision", "recall") else "aer"
         _check_average(flags["average"], mode, flags["ray"])
-        flags.update(_model(src, tgt, flags, mode))
+        order = _order(src, tgt, flags)
         if src is None and sys.stdin.isatty():
             raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
         options = Options(src or "-", tgt, mode=mode, wish=wish, restart=not resume, **flags)
+        (_fit_for_one if options.ray is None else _fit_for_cluster)(options)
+        if order:
+            options = _with_model(options, order)
         (_align if options.ray is None else _cluster)(options)
     except MxError as error:
         if debug:
@@ -383,32 +387,42 @@ def main(
         _leave(130)
 
 
-def _model(src: str | None, tgt: str | None, flags: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Flags that change if a model is made of the text: the model, and whom to average it with."""
+def _order(src: str | None, tgt: str | None, flags: dict[str, Any]) -> Order | None:
+    """The model that is to be made of the text, if one is; takes its flags out of the others."""
     wanted = flags.pop("train_on_input")
     more = {name: flags.pop(name) for name in ("budget", "start", "keep_model", "train_flags")}
     if not wanted:
         for name, value in more.items():
             if value is not None:
                 raise MxError(f"--{name.replace('_', '-')} is for --train-on-input only")
-        return {}
+        return None
     for name in ("model", "tokenize"):
         if flags[name]:
             raise MxError(f"--train-on-input excludes --{name}: it learns from the words of SRC")
+    if flags["errors"] != "strict":
+        raise MxError("--train-on-input learns from UTF-8 only: leave out what is not, `iconv -c`")
     if src is None or tgt is None:
         raise MxError("--train-on-input needs SRC and TGT, two files")
-    from mx.engine.fresh import Order, links_for, model_for, seconds
+    from mx.engine.fresh import Order, seconds
 
-    say = (lambda line: None) if flags["quiet"] else _say
-    order = Order(
-        src, tgt, flags["langs"], seconds(more["budget"] or "30m"), more["keep_model"],
+    budget = seconds(more["budget"]) if more["budget"] else None
+    return Order(
+        src, tgt, flags["langs"], budget, more["keep_model"],
         more["train_flags"] or "", flags["threads"], flags["quiet"], more["start"],
     )  # fmt: skip
-    model = model_for(order, say)
-    average = flags["average"]
-    if mode == "soft" and flags["ray"] is None:
-        average = (*average, str(links_for(order, model, say)))
-    return {"model": str(model), "langs": None, "average": average}
+
+
+def _with_model(options: Options, order: Order) -> Options:
+    """With a model made of the text, and links of the statistical aligner to average it with."""
+    from mx.engine.fresh import links_for, model_for
+
+    say = (lambda line: None) if options.quiet else _say
+    links, average = None, options.average
+    if options.mode == "soft" and options.ray is None:
+        links = links_for(order, say)
+        average = (*average, str(links))
+    model = model_for(order, say, links)
+    return replace(options, model=str(model), langs=None, average=average)
 
 
 def _check_average(names: tuple[str, ...], mode: str, ray: str | None) -> None:
@@ -446,13 +460,21 @@ def _leave(code: int) -> NoReturn:
 # ---- the run ----
 
 
-def _align(options: Options) -> None:
+def _fit_for_one(options: Options) -> None:
+    """What cannot be done without --ray is noticed before anything is computed."""
     for flag, given in (("--format parquet", options.format == "parquet"),
                         ("--actors", options.actors is not None)):  # fmt: skip
         if given:
             raise MxError(f"{flag} is for --ray only")
+    _targets(options)
+
+
+def _align(options: Options) -> None:
     targets = _targets(options)
     aligner = _load(options)
+    if options.langs and not aligner.bundle.speaks(options.langs):
+        codes = "-".join(aligner.bundle.languages)
+        _say(f"warning: {options.model} is a model for {codes}, not for {options.langs}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
     gc.set_threshold(200_000, 20, 100)
     if not options.quiet and aligner.backend.name != "cpu":
@@ -686,7 +708,6 @@ def _text(items: list[str]) -> bytes:
 
 def _cluster(options: Options) -> None:
     """Align with --ray: blocks of the corpus on many machines, one file for each."""
-    _fit_for_cluster(options)
     from mx.engine import blocks as cutting
     from mx.engine import ray
     from mx.engine.aligner import CHUNK, installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -23,6 +24,8 @@ from mx.engine.errors import BundleError, MxError
 PRESET = "student"  # learns and aligns fastest
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
+BUDGET = 30 * 60
+_TAUGHT = re.compile(r"--(teacher|preset|warm-start|config)\b")  # the user says who teaches
 _NEEDED = ("torch", "safetensors", "onnx")
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
@@ -38,7 +41,7 @@ class Order:
     src: str
     tgt: str
     langs: str | None = None
-    budget: int = 30 * 60
+    budget: int | None = None  # BUDGET; a model that has had less is used all the same
     keep: str | None = None
     flags: str = ""
     threads: int | None = None
@@ -56,25 +59,21 @@ def seconds(text: str) -> int:
     return total
 
 
-def model_for(order: Order, say: Say) -> Path:
-    """The bundle that was, or is now, trained on this text; goes on with a run that was killed."""
-    if order.start:
-        order = replace(order, start=str(_start(order.start, order.langs)))
-    digest = _digest(order)
-    kept = Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
-    if _made_before(kept, digest):
+def model_for(order: Order, say: Say, links: Path | None = None) -> Path:
+    """The bundle that was, or is now, trained on this text; goes on with a run that was killed.
+    It learns from the `links` of the statistical aligner, if they are there already."""
+    order, digest, kept = _placed(order)
+    had = _trained(kept, digest)
+    if had is not None and had >= (order.budget or 0):
         say(f"using {kept}, which was trained on this text")
         return kept
-    _need_packages()
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None
+    _make_room(kept)
     run = kept.with_name(f"{kept.name}.run")
     going = "going on with" if run.exists() else "training"
-    say(f"{going} a model for this text, about {_shown(order.budget)}; then it is kept in {kept}")
+    time = _shown(order.budget or BUDGET)
+    say(f"{going} a model for this text, {time} once all is read; then it is kept in {kept}")
     try:
-        _program("mx-train", _training(order, run))
+        _program("mx-train", _training(order, run, links))
         _program("mx-export", _exporting(order, run, kept, digest))
     except KeyboardInterrupt:
         say("the training is saved; the same command goes on with it")
@@ -84,20 +83,45 @@ def model_for(order: Order, say: Say) -> Path:
     return kept
 
 
-def links_for(order: Order, model: Path, say: Say) -> Path:
-    """Links that the statistical aligner finds in the text, with scores, to average the model's
-    with; kept beside it, under a name that tells the text."""
+def links_for(order: Order, say: Say) -> Path:
+    """Links that the statistical aligner finds in the text, with scores, to teach the model and to
+    average its own with; kept beside it, under a name that tells the text."""
+    _, digest, kept = _placed(order)
+    _trained(kept, digest)  # nothing is computed if the place is taken
     text = hashlib.blake2b(digest_size=8)
     for path in (order.src, order.tgt):
         text.update(b"\0")
         _add(text, Path(path))
-    links = model.with_name(f"{model.name}.{text.hexdigest()}.links.zst")
+    links = kept.with_name(f"{kept.name}.{text.hexdigest()}.links.zst")
     if not links.exists():
-        say("finding links by statistics, too, to average both")
+        _make_room(kept)
+        say("finding links by statistics")
         line = ["mx.trainer.seed_cli", order.src, order.tgt, "--lowercase", "-o", os.devnull]
         line += ["--scores", str(links)] + (["--quiet"] if order.quiet else [])
         _program("mx-seed", line)
     return links
+
+
+def _placed(order: Order) -> tuple[Order, str, Path]:
+    """The order with the path of its start, what tells its model apart, where that is kept."""
+    if order.start:
+        order = replace(order, start=str(_start(order.start, order.langs)))
+    digest = _digest(order)
+    return order, digest, Path(order.keep) if order.keep else _cache() / f"{digest}.mx"
+
+
+def _make_room(kept: Path) -> None:
+    """Everything that training needs, as far as it can be known before."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MxError(
+            f"--train-on-input needs {', '.join(missing)}, which the base install leaves out: "
+            'pip install "mx-align[train,export]"'
+        )
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None
 
 
 def _start(name: str, langs: str | None) -> Path:
@@ -154,48 +178,42 @@ def _add(digest: hashlib.blake2b, path: Path) -> None:
             digest.update(block)
 
 
-def _made_before(path: Path, digest: str) -> bool:
-    """Whether the model of this text is there; anything else at its place is an error."""
+def _trained(path: Path, digest: str) -> float | None:
+    """How many seconds the model of this text was to be trained, if it is there; anything else at
+    its place is an error."""
     if not path.exists():
-        return False
+        return None
     try:
-        text = Bundle.load(path).manifest.training.get("text")
+        training = Bundle.load(path).manifest.training
     except BundleError as error:
         raise MxError(f"cannot keep a model in {path}: {error}") from None
-    if text != digest:
+    if training.get("text") != digest:
         raise MxError(
             f"{path} is a model of another text, or was made in another way; use it with -m, or "
             "keep this one elsewhere"
         )
-    return True
+    return 60 * float(training.get("settings", {}).get("minutes") or math.inf)
 
 
-def _need_packages() -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MxError(
-            f"--train-on-input needs {', '.join(missing)}, which the base install leaves out: "
-            'pip install "mx-align[train,export]"'
-        )
-
-
-def _training(order: Order, run: Path) -> list[str]:
+def _training(order: Order, run: Path, links: Path | None) -> list[str]:
     # A model to start from decides the kind of network and how words are seen.
     kind = ["--start", order.start] if order.start else ["--preset", PRESET, "--lowercase"]
     line = [
         "mx.trainer", order.src, order.tgt, "-o", str(run), *kind,
-        "--steps", _STEPS, "--minutes", f"{order.budget / 60:g}",
+        "--steps", _STEPS, "--minutes", f"{(order.budget or BUDGET) / 60:g}",
         # Often: a kill must not cost much of a short run.
         "--eval-every", "500", "--save-every", "100",
     ]  # fmt: skip
     line += ["--threads", str(order.threads)] if order.threads else []
     line += ["--quiet"] if order.quiet else []
+    if links and not order.start and not _TAUGHT.search(order.flags):
+        line += ["--teacher", str(links)]
     return [*line, *shlex.split(order.flags)]
 
 
 def _exporting(order: Order, run: Path, kept: Path, digest: str) -> list[str]:
     line = ["mx.export.cli", str(run), "-o", str(kept), "--kernels", "none", "--text", digest]
-    line += ["--name", kept.name.removesuffix(".mx")]
+    line += ["--force", "--name", kept.name.removesuffix(".mx")]
     line += ["--langs", order.langs] if order.langs else []
     return line + (["--quiet"] if order.quiet else [])
 

@@ -1,11 +1,13 @@
-"""The model that ships with the package: found without -m, and it aligns without PyTorch."""
+"""The models that ship with the package: found by language, and they align without PyTorch."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from test_boundaries import run_guarded
 
-from mx.engine import Aligner, MxError
+from mx.engine import Aligner, MxError, cli
 from mx.engine.aligner import installed_models
 
 DATA = Path(__file__).parent / "data"
@@ -41,7 +43,7 @@ def test_german_is_aligned_both_ways():
     src, tgt = "das haus ist nicht klein .", "the house is not small ."
     wanted = [(k, k) for k in range(6)]
     assert Aligner.load(langs="de-en").align_pair(src, tgt).links == wanted
-    assert Aligner.load(langs="en-de").align_pair(tgt, src).links == wanted
+    assert Aligner.load(langs="EN-DE").align_pair(tgt, src).links == wanted
 
 
 def test_accents_do_not_matter():
@@ -59,6 +61,17 @@ def test_languages_without_a_model_are_named():
         Aligner.load(langs="fi-hu")
     with pytest.raises(MxError, match=r"which model\? installed: de-en, en-fr; choose"):
         Aligner.load()
+
+
+def test_a_model_for_other_languages_is_not_used_in_silence(monkeypatch, tmp_path):
+    model = str(installed_models()["de-en"])
+    (tmp_path / "pairs").write_text("a ||| b\n")
+    for langs, warned in (("ja-en", True), ("en-de", False), ("de-en", False)):
+        monkeypatch.setattr(cli, "_leave", sys.exit)
+        line = [str(tmp_path / "pairs"), "-m", model, "--langs", langs]
+        result = CliRunner().invoke(cli.main, line)
+        said = f"warning: {model} is a model for de-en, not for {langs}" in result.stderr
+        assert result.exit_code == 0 and said == warned
 
 
 def test_the_models_are_small_and_say_where_they_come_from():

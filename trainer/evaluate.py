@@ -118,9 +118,8 @@ def word_scores(
     encoded = [
         (tokenizers[0].encode(s), tokenizers[1].encode(t)) for s, t in zip(src, tgt, strict=True)
     ]
-    full = [
-        i for i, ((s, _), (t, _)) in enumerate(encoded) if s and t and max(len(s), len(t)) <= longest
-    ]
+    counts = ((len(s), len(t)) for (s, _), (t, _) in encoded)
+    full = [i for i, size in enumerate(counts) if min(size) and max(size) <= longest]
     lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
     for group in cut(lengths[0], lengths[1], BUDGET) if full else []:
         rows = [full[k] for k in group]

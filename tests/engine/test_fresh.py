@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +26,8 @@ def order(corpus, tmp_path, train_arguments):
         settings = [*train_arguments(steps=6, minutes=0), "--preset", "tiny"]
         keep = str(changes.pop("keep", tmp_path / "kept.mx"))
         files = changes.pop("files", corpus)
-        return Order(*map(str, files), keep=keep, flags=shlex.join(settings), **changes)
+        flags = changes.pop("flags", shlex.join(settings))
+        return Order(*map(str, files), keep=keep, flags=flags, **changes)
 
     return make
 
@@ -55,7 +57,7 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     assert model_for(wanted, said.append) == Path(wanted.keep)
     assert said == [f"using {wanted.keep}, which was trained on this text"]
     (links,) = tmp_path.glob("kept.mx.*.links.zst")
-    assert links_for(wanted, Path(wanted.keep), said.append) == links and len(said) == 1
+    assert links_for(wanted, said.append) == links and len(said) == 1
     assert len(list(read_lines(links))) == 120 and "|avg:1@0.001" in first.stderr
     other = tmp_path / "other"
     other.write_text("another text\n")
@@ -83,8 +85,39 @@ def test_a_killed_training_goes_on(order, monkeypatch):
     model_for(wanted, said.append)
     assert [call[0] for call in calls] == ["mx-train", "mx-train", "mx-export"]
     assert calls[0] == calls[1] and calls[0][calls[0].index("--minutes") + 1] == "90"
-    assert "going on with a model for this text, about 90 min" in said[-2]
+    assert "going on with a model for this text, 90 min once all is read" in said[-2]
     assert not Path(f"{wanted.keep}.run").exists()
+
+
+def test_a_longer_time_trains_anew(order, monkeypatch):
+    """A model of this text that has had less time is used unless more is asked for."""
+    lines: list[list[str]] = []
+
+    def program(name, arguments):
+        lines.append([name, *arguments])
+        if name == "mx-export":
+            text = arguments[arguments.index("--text") + 1]
+            minutes = lines[-2][lines[-2].index("--minutes") + 1]
+            training = {"text": text, "settings": {"minutes": float(minutes)}}
+            bundle = SimpleNamespace(manifest=SimpleNamespace(training=training))
+            monkeypatch.setattr(Bundle, "load", lambda path: bundle)
+            Path(arguments[arguments.index("-o") + 1]).mkdir(exist_ok=True)
+
+    monkeypatch.setattr(fresh, "_program", program)
+    for budget, trained in ((300, 1), (None, 1), (60, 1), (7200, 2), (3600, 2)):
+        model_for(order(budget=budget), lambda line: None)
+        assert len(lines) == 2 * trained
+    assert "--force" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "taught"), [("--alpha 1", True), ("--teacher x", False), ("--preset tiny", False)]
+)
+def test_the_links_by_statistics_teach_unless_others_do(order, monkeypatch, flags, taught):
+    lines: list[list[str]] = []
+    monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
+    model_for(order(flags=flags), lambda line: None, Path("s.links"))
+    assert ("s.links" in lines[0]) == taught
 
 
 def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
@@ -109,11 +142,10 @@ def test_links_by_statistics_belong_to_a_text(order, monkeypatch, tmp_path):
     monkeypatch.setattr(fresh, "_program", program)
     other = tmp_path / "other"
     other.write_text("another text\n")
-    model = tmp_path / "m.mx"
-    one = links_for(order(), model, lambda line: None)
-    two = links_for(order(files=(other, other)), model, lambda line: None)
+    one = links_for(order(), lambda line: None)
+    two = links_for(order(files=(other, other)), lambda line: None)
     assert made == [one, two] and one != two
-    assert links_for(order(), model, lambda line: None) == one and len(made) == 2
+    assert links_for(order(), lambda line: None) == one and len(made) == 2
 
 
 def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
@@ -187,9 +219,15 @@ def test_what_a_failed_program_leads_to():
         (["c.src", "--train-on-input"], "needs SRC and TGT, two files"),
         (["c.src", "-", "--train-on-input"], "- is not a file"),
         (["c.src", "c.tgt", "--train-on-input", "--budget", "x"], "must be a time like 30m"),
+        (["c.src", "c.tgt", "--train-on-input", "--errors", "replace"], "from UTF-8 only"),
+        (["c.src", "c.tgt", "--train-on-input", "-o", "no/links"], "its folder does not exist"),
+        (["c.src", "c.tgt", "--train-on-input", "-o", "c.src"], "would be overwritten"),
+        (["c.src", "c.tgt", "--train-on-input", "--scores", "x"], "--scores needs -o OUT"),
+        (["c.src", "c.tgt", "--train-on-input", "--format", "parquet"], "is for --ray only"),
     ],
 )
-def test_mistakes(arguments, message, monkeypatch, tmp_path):
+def test_mistakes_are_noticed_before_training(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(fresh, "_program", lambda name, arguments: pytest.fail("it is trained"))
     monkeypatch.chdir(tmp_path)
     for name in ("c.src", "c.tgt"):
         Path(name).write_text("a b\n")

@@ -141,8 +141,7 @@ def spent(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any
     """Costs by phase. A system that learns while it aligns is as fast as both together."""
     result: dict[str, Any] = {what: cost.rounded() for what, cost in costs.items()}
     if plan.trained:
-        before = result.get(TRAIN, {"wall": 0.0})
-        result[TRAIN] = {**before, "wall": round(before["wall"] + plan.trained["wall"], 1)}
+        result[TRAIN] = altogether(result.get(TRAIN, {"wall": 0.0}), plan.trained)
     aligning = costs.get(ALIGN) or costs[BOTH]
     return {
         **result,
@@ -150,6 +149,14 @@ def spent(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any
         "pairs_per_second": round(pairs / max(aligning.wall, 1e-9), 1),
         "pairs_per_cpu_second": round(pairs / max(aligning.cpu, 1e-9), 1),
     }
+
+
+def altogether(cost: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    """With the seconds of an earlier part, whose CPU time nobody knows."""
+    if not before:
+        return cost
+    rest = {name: value for name, value in cost.items() if name != "cpu"}
+    return {**rest, "wall": round(cost["wall"] + before["wall"], 1)}
 
 
 def quality(text: Text, plan: Plan) -> dict[str, Any]:
@@ -287,6 +294,7 @@ def chosen(
 @click.option("--threads", type=int, help="Threads of each system [as it likes].")
 @click.option("--work", type=Path, help="Keep texts, runs and logs here [a temporary folder].")
 @click.option("--json", "path", type=Path, help="Where results are kept [results/accuracy.json].")
+@click.option("--remark", help="What is to be said below the tables about these runs.")
 def main(
     data: Path,
     sets: tuple[str, ...],
@@ -301,6 +309,7 @@ def main(
     threads: int | None,
     work: Path | None,
     path: Path | None,
+    remark: str | None,
 ) -> None:
     options = systems.Options(peer_python, threads, speed_pairs)
     if path is None and pairs is None:
@@ -318,6 +327,7 @@ def main(
             try:
                 text = prepare(data, one, pairs, folder)
                 run = measure(text, name, system, folder, options)
+                run |= {"remark": remark} if remark else {}
             except (MxError, watch.CommandError) as error:
                 click.echo(f"{one} {name}: left out: {error}", err=True)
                 failed += 1

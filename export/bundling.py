@@ -4,6 +4,7 @@ Knows the order of things and when to stop; every step itself is in a module of 
 """
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -376,14 +377,15 @@ def write(
     default = default if default in kept else next(iter(kept))
     data = {FILES[p]: g.SerializeToString(deterministic=True) for p, g in kept.items()}
     manifest = replace(manifest, graphs={p: FILES[p] for p in kept}, default_precision=default)
-    if links := options.test or options.gold:
-        found = tested(kept[default], manifest.thresholds.aer, links, run.tokenizers)
-        found["seen"] = options.test is None  # by the choice of the threshold
-        manifest = replace(manifest, training={**manifest.training, "test": found})
-        report("AER {:.2f} (95 %: {:.2f} to {:.2f})".format(*found["aer"]))
     files = {**data, "src.spm": run.tokenizers[0].proto}
     if not run.config.model.joint_vocab:
         files["tgt.spm"] = run.tokenizers[1].proto
+    if links := options.test or options.gold:
+        with tempfile.TemporaryDirectory() as folder:
+            found = tested(write_bundle(Path(folder) / "tested.mx", manifest, files).path, links)
+        found["seen"] = options.test is None  # by the choice of the threshold
+        manifest = replace(manifest, training={**manifest.training, "test": found})
+        report("AER {:.2f} (95 %: {:.2f} to {:.2f})".format(*found["aer"]))
     sizes = {p: len(data[FILES[p]]) for p in kept}
     files["README.md"] = card(manifest, sizes).encode()
     files |= compiled(options, run.config, report)

@@ -38,6 +38,8 @@ def test_directions_hold_or_not():
     assert found["none28.0 → 35.0"] == "no"
     assert found["masked,20.0 → 15.0"] == "yes"
     assert found["masked+leaky,14.0 → 14.1"] == "yes"
+    far = {"none": {"aer": [84.0, 83, 85]}, "leaky": {"aer": [80.0, 79, 81]}}
+    assert [d.verdict for d in directions(far)] == ["nothing learned yet"]
 
 
 def test_the_end_is_dropped_but_for_another_end():
@@ -69,8 +71,8 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     arguments += ["--row", "masked+leaky", "--work", work, "--json", results]
     arguments += ["--flags", " ".join(flags)]
 
-    def call():
-        return CliRunner().invoke(ablation.main, [str(argument) for argument in arguments])
+    def call(*more):
+        return CliRunner().invoke(ablation.main, [*map(str, arguments), *more])
 
     result = call()
     assert result.exit_code == 0, result.output
@@ -89,3 +91,5 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     arguments[arguments.index(3)] = 4
     other = call()
     assert other.exit_code == 1 and "which cannot be compared" in other.output
+    less = call("--pairs", "20")
+    assert less.exit_code == 1 and "rows of another text" in less.output

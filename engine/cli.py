@@ -159,7 +159,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.command(cls=_Command, sections=_SECTIONS, context_settings={"max_content_width": 96})
 @click.argument("src", required=False)
 @click.argument("tgt", required=False)
-@click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: the installed one].")
+@click.option("-m", "--model", metavar="BUNDLE", help="Folder or zip [default: by --langs].")
 @click.option(
     "-o",
     "--output",

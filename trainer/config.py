@@ -175,6 +175,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_tokens_start": 1000,
         "micro_tokens": 8000,
         "steps": 3000,
+        "eval_every": 250,
+        "patience": 8,
         **_SMALL,
         "joins": 0.25,
         "threshold": 0.5,

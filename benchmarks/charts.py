@@ -33,8 +33,9 @@ text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
 
 @dataclass(frozen=True)
 class Point:
-    """A system: its place, the ends of its interval on the y axis, its group, and whether its name
-    stands beside it or is only told to those who cannot see the chart."""
+    """A system: its place, the ends of its interval on the y axis, its group, whether its name
+    stands beside it or is only told to those who cannot see the chart, and whether all of it was
+    measured: only such systems are part of the front."""
 
     name: str
     group: str
@@ -43,6 +44,7 @@ class Point:
     low: float
     high: float
     labelled: bool = True
+    measured: bool = True
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def front(points: Sequence[Point], better: str) -> list[Point]:
     """The points that no other beats in both directions, from left to right."""
     sign = 1 if better == "low" else -1
     kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (sign * p.x, p.y)):
+    for point in sorted((p for p in points if p.measured), key=lambda p: (sign * p.x, p.y)):
         if not kept or point.y < kept[-1].y:
             kept.append(point)
     return kept

@@ -257,7 +257,7 @@ def align_dataset(
 
     Args:
         ds: a dataset whose columns `src` and `tgt` hold sentences, or lists of words.
-        model: path of a bundle that every machine can read; None takes the installed one for `langs`.
+        model: path of a bundle that every machine can read; None: the installed one.
         actors: aligners in the pool; None for as many as the cluster has room for.
         cores: cores of each aligner on the CPU.
         gpus: 1 or 0 GPUs for each aligner; None takes them if the cluster has any.

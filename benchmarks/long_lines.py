@@ -8,6 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
+import records
+
 from mx.engine.aligner import Aligner
 from mx.engine.files import read_pairs
 from mx.engine.links import Gold, read_links
@@ -53,19 +55,21 @@ def main() -> None:
     gold = read_links(arguments.gold).fit(len(text), arguments.src).sentences
     pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
     aligner = Aligner.load(arguments.bundle, backend="cpu", dtype=arguments.dtype)
-    result: dict[str, object] = {"signature": aligner.signature(), "joined": {}}
+    joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R")
     for number in arguments.joins:
         rows = [join(pairs[k : k + number]) for k in range(0, len(pairs), number)]
         row = measure(aligner, rows)
-        result["joined"][str(number)] = row  # type: ignore[index]
+        joined[str(number)] = row
         print(
             f"x{number:<6} {row['lines']:>5}  {row['words']:>5}  "
             f"{row['aer']:5.2f} ({row['low']:.2f} to {row['high']:.2f})"
             f"  {row['precision']:6.2f} {row['recall']:6.2f}"
         )
     if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+        about = {"signature": aligner.signature(), **records.circumstances(("onnxruntime",))}
+        shown = json.dumps({**about, "joined": joined}, indent=2)
+        arguments.output.write_text(f"{shown}\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ VARIANTS: dict[str, list[str]] = {
     "twice the learning rates": ["--lr", "8e-3", "--matrix-lr", "0.04"],
     "half the learning rates": ["--lr", "2e-3", "--matrix-lr", "0.01"],
     "weights not averaged": ["--ema", "0"],
+    "average of the 3 best checkpoints": ["--ema", "0", "--average", "3", "--eval-every", "50"],
     "two vocabularies of 8,000 pieces": ["--no-joint-vocab", "--vocab-size", "16000"],
     "a wider teacher, too": ["--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [

@@ -152,6 +152,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "micro_tokens": 4000,
         "steps": 30000,
         **_SMALL,
+        "lr": 2e-3,
+        "matrix_lr": 0.01,
     },
     "tiny": {
         "width": 128,

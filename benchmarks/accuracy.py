@@ -262,7 +262,12 @@ def chosen(
     everything = {**systems.OURS, **systems.PEERS}
     if not (names or bundles or train or peers):
         names = tuple(everything)
-        bundles = {n: str(path) for n, path in installed_models().items() if n in sets}
+        bundles = {
+            f"{one}:{path.stem}": str(path)
+            for path in installed_models().values()
+            for one in sets
+            if Bundle.load(path).order(one)
+        }
     for one in sets:
         yield from ((one, name, everything[name]) for name in names)
         yield from ((one, name, systems.trained(flags)) for name, flags in train.items())

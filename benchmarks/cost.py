@@ -2,7 +2,7 @@
 and bytes of a bundle's graph, against what the host is measured to feed it; hours and prices.
 Nothing here runs on a GPU: peaks are the vendors', shares of them assumed, the host measured.
 
-    python benchmarks/cost.py engine/models/en-fr.mx
+    python benchmarks/cost.py en-fr.mx
     python benchmarks/cost.py --preset compact --preset paper --pieces 25
 """
 

@@ -49,12 +49,15 @@ def main() -> None:
         command.add_argument(name)
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
+    command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
     command.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = command.parse_args()
     text = [(split(s), split(t)) for s, t in read_pairs(arguments.src, arguments.tgt)]
     gold = read_links(arguments.gold).fit(len(text), arguments.src).sentences
     pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
-    aligner = Aligner.load(arguments.bundle, backend="cpu", dtype=arguments.dtype)
+    aligner = Aligner.load(
+        arguments.bundle, langs=arguments.langs, backend="cpu", dtype=arguments.dtype
+    )
     joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R")
     for number in arguments.joins:

@@ -157,6 +157,7 @@ def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
         src, tgt, aligned = tail(text, out, options.speed_pairs)
         model, links = Bundle.load(path), out / "links"
         command = module("mx.engine.cli", src, tgt, "-m", path, "-o", links, "--restart", "--quiet")
+        command += ("--langs", text.name) if model.order(text.name) else ()
         command += tuple(
             word
             for n, other in enumerate(averaged)

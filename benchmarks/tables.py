@@ -107,7 +107,7 @@ def remarks(runs: list[dict[str, Any]]) -> list[str]:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return [
         f"Lowercased, gold pairs (without links) at the end of everybody's text: {sizes}. "
-        "Named after a peer: the way of joining its directions that had the lowest AER there. "
+        "After the comma: how its two directions were joined, the way with the lowest AER. "
         "Other work ran on the machine, so CPU time says more than the clock. "
         f"{'; '.join(machines)}; {when}; `benchmarks/results/accuracy.json`.",
         *(f"{run['set']} {run['system']}: {run['remark']}." for run in runs if "remark" in run),

@@ -1,6 +1,6 @@
 """Pairs a second of `mx-align` with a student against the PyTorch form of the same network.
 
-    python benchmarks/torch_speed.py engine/models/en-fr.mx corpus.en corpus.fr --pairs 20000
+    python benchmarks/torch_speed.py en-fr.mx corpus.en corpus.fr --pairs 20000
 
 Both go from two files to a file of links, in processes of their own, in turns, with the same number
 of threads. The PyTorch form is what a script does: pieces of each line, batches of 64 pairs in the

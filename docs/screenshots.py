@@ -70,7 +70,6 @@ def main() -> None:
 
 def made(folder: Path, model: str | None) -> Path:
     """The page of all pairs."""
-    from mx.engine.aligner import installed
     from mx.engine.view.cli import main as mx_view
 
     names = [folder / name for name in ("example.en", "example.fr", "example.talp")]
@@ -78,8 +77,8 @@ def made(folder: Path, model: str | None) -> Path:
         name.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     page = folder / "page.html"
     src, tgt, gold = map(str, names)
-    model = model or str(installed("en-fr"))
-    mx_view([src, tgt, "-m", model, "--gold", gold, "-o", str(page)], standalone_mode=False)
+    by = ["-m", model] if model else ["--langs", "en-fr"]
+    mx_view([src, tgt, *by, "--gold", gold, "-o", str(page)], standalone_mode=False)
     return page
 
 

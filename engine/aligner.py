@@ -130,7 +130,7 @@ class Aligner:
             devices: numbers of the GPUs to use; None for all.
         """
         bundle = Bundle.load(model if model is not None else installed(langs))
-        swapped = langs is not None and turned(bundle, langs)
+        swapped = langs is not None and bundle.order(langs) < 0
         chosen, reason = choose(
             bundle, backend, precision=dtype, threads=threads or default_threads(),
             gpu=GpuOptions(gpu_memory, None if devices is None else tuple(devices)),
@@ -325,22 +325,21 @@ def installed(langs: str | None = None) -> Path:
             "no model was given and none is installed; give one with -m, or make one: "
             "mx-train, then mx-export"
         )
-    names = ", ".join(models)
+    bundles = {path: Bundle.load(path) for path in models.values()}
+    several = {path: bundle.pairs for path, bundle in bundles.items() if len(bundle.pairs) > 1}
+    names = ", ".join(", ".join(several.get(path, [name])) for name, path in models.items())
     if langs is None:
-        if len(models) > 1:
+        if len(models) > 1 or several:
             raise BundleError(
                 f"which model? installed: {names}; choose with --langs, give one with -m, or let "
                 "one be made for your text: --train-on-input"
             )
         return next(iter(models.values()))
     # A model of this very name first, then one for these languages, then one turned round.
-    langs = langs.lower()
     if langs in models:
         return models[langs]
-    spoken = {path: Bundle.load(path).languages for path in models.values()}
     for order in (1, -1):
-        names_of = {path: "-".join(codes[::order]).lower() for path, codes in spoken.items()}
-        found = [path for path, name in names_of.items() if name == langs]
+        found = [path for path, bundle in bundles.items() if bundle.order(langs) == order]
         if len(found) == 1:
             return found[0]
         if found:
@@ -350,9 +349,3 @@ def installed(langs: str | None = None) -> Path:
         f"there is no model for {langs}; installed: {names}; give one with -m, or let one be made "
         "for your text: --train-on-input"
     )
-
-
-def turned(bundle: Bundle, langs: str) -> bool:
-    """Whether these languages are the bundle's the other way round."""
-    codes = [code.lower() for code in bundle.languages]
-    return "-".join(codes) != langs.lower() and "-".join(codes[::-1]) == langs.lower()

@@ -44,7 +44,7 @@ _MAX_MANIFEST = 1 << 24
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LANGUAGE = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
+_LANGUAGE = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*(\+[A-Za-z0-9]+(-[A-Za-z0-9]+)*)*")
 
 # ---- the manifest ----
 
@@ -92,7 +92,7 @@ class Manifest:
     them. `mx-train --start` takes the network's shape from the first two."""
 
     name: str
-    languages: tuple[str, str]  # source, target; "und" if unknown
+    languages: tuple[str, str]  # source, target; "und" if unknown, "de+fr" if it may be either
     max_length: int  # pieces of a side the model was trained on
     graphs: Mapping[str, str]  # precision -> file
     default_precision: str
@@ -403,14 +403,23 @@ class Bundle:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the source and the target language; "und" if they were not told."""
+        """Codes of the source and the target language; "und" if they were not told, and "de+fr" if
+        that side may be in either."""
         return self.manifest.languages
 
-    def speaks(self, langs: str) -> bool:
-        """Whether these languages, like "de-en", are its own, in either order, as far as known."""
-        codes = self.languages
-        both = ("-".join(codes).lower(), "-".join(codes[::-1]).lower())
-        return "und" in codes or langs.lower() in both
+    @property
+    def pairs(self) -> list[str]:
+        """The pairs of languages that it aligns, like "de-en"."""
+        src, tgt = self.languages
+        return [f"{s}-{t}" for s in src.split("+") for t in tgt.split("+")]
+
+    def order(self, langs: str) -> int:
+        """1 if these languages, like "de-en", are a pair of its own, -1 if they are one the other
+        way round, 0 if they are neither."""
+        src, tgt = ([code.lower() for code in side.split("+")] for side in self.languages)
+        if langs.lower() in (f"{s}-{t}" for s in src for t in tgt):
+            return 1
+        return -1 if langs.lower() in (f"{t}-{s}" for s in src for t in tgt) else 0
 
     @property
     def max_length(self) -> int:

@@ -472,9 +472,11 @@ def _fit_for_one(options: Options) -> None:
 def _align(options: Options) -> None:
     targets = _targets(options)
     aligner = _load(options)
-    if options.langs and not aligner.bundle.speaks(options.langs):
-        codes = "-".join(aligner.bundle.languages)
-        _say(f"warning: {options.model} is a model for {codes}, not for {options.langs}")
+    bundle = aligner.bundle
+    if options.model and options.langs and not bundle.order(options.langs):
+        pairs = " and ".join(bundle.pairs)
+        if "und" not in bundle.languages:
+            _say(f"warning: {options.model} is a model for {pairs}, not for {options.langs}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
     gc.set_threshold(200_000, 20, 100)
     if not options.quiet and aligner.backend.name != "cpu":

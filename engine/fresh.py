@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mx.engine.aligner import installed_models, turned
+from mx.engine.aligner import installed_models
 from mx.engine.bundle import MANIFEST, Bundle
 from mx.engine.errors import BundleError, MxError
 
@@ -129,15 +129,20 @@ def _start(name: str, langs: str | None) -> Path:
     models = installed_models()
     path = models.get(name, Path(name))
     if not path.exists():
-        raise MxError(
-            f"--start {name}: there is no such bundle or run folder, and no installed model of "
-            f"that name; installed: {', '.join(models) or 'none'}"
-        )
+        bundles = {path: Bundle.load(path) for path in models.values()}
+        fitting = [path for path, bundle in bundles.items() if bundle.order(name)]
+        if not fitting:
+            shown = ", ".join(pair for bundle in bundles.values() for pair in bundle.pairs)
+            raise MxError(
+                f"--start {name}: there is no such bundle or run folder, and no installed model of "
+                f"that name; installed: {shown or 'none'}"
+            )
+        path, langs = fitting[0], langs or name
     if langs and not _is_run(path):
         bundle = Bundle.load(path)
-        if turned(bundle, langs):
+        if bundle.order(langs) < 0:
             raise MxError(
-                f"--start {name} is a model for {'-'.join(bundle.languages)}, not for {langs}: "
+                f"--start {name} is a model for {' and '.join(bundle.pairs)}, not for {langs}: "
                 "change SRC and TGT over, and the languages with them"
             )
     return path.resolve()

@@ -61,7 +61,7 @@ class Options:
     name: str = ""
     probe: tuple[str, str] | None = None
     gold: tuple[str, str, str] | None = None  # source, target, links
-    test: tuple[str, str, str] | None = None  # the same, to measure AER only; else `gold`
+    tests: tuple[tuple[str, str, str], ...] = ()  # the same, to measure AER only; else `gold`
     about: dict[str, str] = field(default_factory=dict)  # what the card tells: data, limits, ...
     force: bool = False
     kernels: tuple[str, ...] | None = None  # GPU architectures; None: all, if triton is there
@@ -380,12 +380,14 @@ def write(
     files = {**data, "src.spm": run.tokenizers[0].proto}
     if not run.config.model.joint_vocab:
         files["tgt.spm"] = run.tokenizers[1].proto
-    if links := options.test or options.gold:
+    if pairs := options.tests or ((options.gold,) if options.gold else ()):
         with tempfile.TemporaryDirectory() as folder:
-            found = tested(write_bundle(Path(folder) / "tested.mx", manifest, files).path, links)
-        found["seen"] = options.test is None  # by the choice of the threshold
-        manifest = replace(manifest, training={**manifest.training, "test": found})
-        report("AER {:.2f} (95 %: {:.2f} to {:.2f})".format(*found["aer"]))
+            plain = write_bundle(Path(folder) / "tested.mx", manifest, files)
+            found = [tested(plain.path, one) for one in pairs]
+        for one in found:
+            one["seen"] = not options.tests  # by the choice of the threshold
+            report("{}: AER {:.2f} (95 %: {:.2f} to {:.2f})".format(one["links"], *one["aer"]))
+        manifest = replace(manifest, training={**manifest.training, "tests": found})
     sizes = {p: len(data[FILES[p]]) for p in kept}
     files["README.md"] = card(manifest, sizes).encode()
     files |= compiled(options, run.config, report)

@@ -7,7 +7,7 @@ from mx.engine.bundle import Manifest
 
 def card(manifest: Manifest, sizes: dict[str, int]) -> str:
     """Markdown."""
-    src, tgt = manifest.languages
+    src, tgt = (side.replace("+", " or ") for side in manifest.languages)
     thresholds = manifest.thresholds
     lines = [
         f"# {manifest.name}",
@@ -101,7 +101,7 @@ def vocabulary(manifest: Manifest) -> str:
     case = ", lowercased" if manifest.tokenizer.lowercase else ""
     case += ", without accents" if manifest.tokenizer.fold_accents else ""
     if model["joint_vocab"]:
-        return f"{model['src_vocab']:,} pieces of both languages together{case}"
+        return f"{model['src_vocab']:,} pieces of all languages together{case}"
     return f"{model['src_vocab']:,} and {model['tgt_vocab']:,} pieces{case}"
 
 
@@ -123,16 +123,19 @@ def probability(manifest: Manifest, threshold: float) -> str:
 
 def quality(manifest: Manifest) -> str:
     """AER with its interval, and what it was measured on."""
-    test = manifest.training.get("test")
-    if not test:
+    tests = manifest.training.get("tests", [])
+    if not tests:
         return "Not measured: there were no gold links (`mx-export --test`)."
-    aer, low, high = test["aer"]
-    seen = ", on which the threshold was chosen, too," if test.get("seen") else ""
-    return (
-        f"AER {aer:.2f} % (95 %: {low:.2f} to {high:.2f}), precision {test['precision'][0]:.2f}, "
-        f"recall {test['recall'][0]:.2f} on {test['pairs']:,} pairs with gold links{seen} with the "
-        f"default precision and threshold."
-    )
+    lines = []
+    for test in tests:
+        aer, low, high = test["aer"]
+        seen = ", on which the threshold was chosen, too" if test["seen"] else ""
+        lines.append(
+            f"- AER {aer:.2f} % (95 %: {low:.2f} to {high:.2f}), precision "
+            f"{test['precision'][0]:.2f}, recall {test['recall'][0]:.2f} on the {test['pairs']:,} "
+            f"pairs with gold links of {test['links']}{seen}"
+        )
+    return "With the default precision and threshold:\n\n" + "\n".join(lines)
 
 
 def training(manifest: Manifest) -> list[str]:

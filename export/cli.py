@@ -12,7 +12,8 @@ import click
 from mx.engine import __version__
 from mx.engine.errors import MxError
 
-_LANGS = re.compile(r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*-[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*")
+_CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*"
+_LANGS = re.compile(rf"{_CODE}(?:\+{_CODE})*-{_CODE}(?:\+{_CODE})*")
 
 
 @click.command(
@@ -29,7 +30,9 @@ _LANGS = re.compile(r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*-[A-Za-z]{2,8}(?:_[A-Za-z0-
     help="The folder to write, or a single file if the name ends in .zip.",
 )
 @click.option(
-    "--langs", metavar="SRC-TGT", help="Language codes, such as de-en; kept in the bundle."
+    "--langs",
+    metavar="SRC-TGT",
+    help="Language codes, such as de-en, or de+fr-en for a model of several; kept in the bundle.",
 )
 @click.option("--name", default="", help="Name of the model [default: that of the bundle].")
 @click.option(
@@ -51,9 +54,12 @@ _LANGS = re.compile(r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*-[A-Za-z]{2,8}(?:_[A-Za-z0-
 @click.option("--gold-tgt", metavar="FILE", help="Their target sentences.")
 @click.option(
     "--test",
+    "tests",
     nargs=3,
+    multiple=True,
     metavar="SRC TGT LINKS",
-    help="Gold pairs to measure the AER on that the model card tells [default: those of --gold].",
+    help="Gold pairs to measure the AER on that the model card tells; may be given again "
+    "[default: those of --gold].",
 )
 @click.option("--data", metavar="TEXT", help="For the card: what it was trained on.")
 @click.option("--licence", metavar="TEXT", help="For the card: licence of the data.")
@@ -118,7 +124,7 @@ def parse(
     zipped: bool,
     force: bool,
     kernels: str | None,
-    test: tuple[str, str, str] | None,
+    tests: tuple[tuple[str, str, str], ...],
     **about: str | None,
 ) -> dict[str, Any]:
     """The flags, checked against each other, as fields of `bundling.Options`."""
@@ -137,7 +143,7 @@ def parse(
         "name": name,
         "probe": probe or None,
         "gold": (gold_src, gold_tgt, gold) if gold else None,
-        "test": test or None,
+        "tests": tests,
         "about": {name: said for name, said in about.items() if said},
         "force": force,
         "kernels": _architectures(kernels),

@@ -48,6 +48,7 @@ def tested(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:
     table = count_all([set(one.links) for one in found], gold)
     total, ends = score_counts(table), bootstrap(table)
     return {
+        "links": Path(path).name,
         "pairs": len(found),
         **{
             name: [round(100 * x, 2) for x in (getattr(total, name), *ends[name])]

@@ -1,4 +1,4 @@
-"""The models that ship with the package: found by language, and they align without PyTorch."""
+"""The model that ships with the package: found by language, and it aligns without PyTorch."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from test_boundaries import run_guarded
 
 from mx.engine import Aligner, MxError, cli
-from mx.engine.aligner import installed_models
+from mx.engine.aligner import installed, installed_models
+from mx.engine.view.cli import main as view
 
 DATA = Path(__file__).parent / "data"
 
@@ -35,8 +36,8 @@ def test_the_sample_is_aligned_without_torch():
 
 def test_adjectives_change_places():
     aligner = Aligner.load(langs="en-fr")
-    links = aligner.align_pair("the black cat sleeps", "le chat noir dort").links
-    assert {(0, 0), (1, 2), (2, 1), (3, 3)} <= set(links)
+    links = aligner.align_pair("the federal government agrees", "le gouvernement fédéral accepte")
+    assert {(0, 0), (1, 2), (2, 1), (3, 3)} <= set(links.links)
 
 
 def test_german_is_aligned_both_ways():
@@ -56,21 +57,21 @@ def test_accents_do_not_matter():
 
 
 def test_languages_without_a_model_are_named():
-    assert list(installed_models()) == ["de-en", "en-fr"]
-    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, en-fr"):
+    assert list(installed_models()) == ["de+fr-en"]
+    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, fr-en"):
         Aligner.load(langs="fi-hu")
-    with pytest.raises(MxError, match=r"which model\? installed: de-en, en-fr; choose"):
+    with pytest.raises(MxError, match=r"which model\? installed: de-en, fr-en; choose"):
         Aligner.load()
 
 
 def test_a_model_for_other_languages_is_not_used_in_silence(monkeypatch, tmp_path):
-    model = str(installed_models()["de-en"])
+    model = str(installed("de-en"))
     (tmp_path / "pairs").write_text("a ||| b\n")
-    for langs, warned in (("ja-en", True), ("en-de", False), ("de-en", False)):
+    for langs, warned in (("ja-en", True), ("en-de", False), ("FR-EN", False)):
         monkeypatch.setattr(cli, "_leave", sys.exit)
         line = [str(tmp_path / "pairs"), "-m", model, "--langs", langs]
         result = CliRunner().invoke(cli.main, line)
-        said = f"warning: {model} is a model for de-en, not for {langs}" in result.stderr
+        said = f"warning: {model} is a model for de-en and fr-en, not for {langs}" in result.stderr
         assert result.exit_code == 0 and said == warned
 
 
@@ -91,3 +92,10 @@ def test_lines_of_open_files_are_read_without_their_newline():
         a.links for a in aligner.align(lines("sample.en"), lines("sample.fr"))
     ]
     assert found[0].src == ("the", "house", "is", "small", ".")
+
+
+def test_pages_are_drawn_by_language(tmp_path):
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(view, [*files, "--langs", "en-fr", "-o", str(page)])
+    assert result.exit_code == 0 and page.stat().st_size > 1000, result.output

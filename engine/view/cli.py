@@ -34,6 +34,7 @@ class Options:
     tgt: str
     links: str | None
     model: str | None
+    langs: str | None
     gold: str | None
     compare: str | None
     output: str
@@ -61,6 +62,9 @@ class Row:
 @click.argument("tgt")
 @click.argument("links", required=False)
 @click.option("-m", "--model", metavar="BUNDLE", help="Align with this model; no LINKS are read.")
+@click.option(
+    "--langs", metavar="SRC-TGT", help="Or with the installed one for these languages, like de-en."
+)
 @click.option("--gold", metavar="FILE", help="Gold links (talp or NAACL): shows what is wrong.")
 @click.option("--compare", metavar="FILE", help="Links of another system, shown beside.")
 @click.option(
@@ -110,7 +114,7 @@ def _view(options: Options) -> None:
     from mx.engine.view.page import build
 
     _check(options)
-    page, total = _from_model(options) if options.model else _from_links(options)
+    page, total = _from_links(options) if options.links else _from_model(options)
     pairs = _with_gold(page, total, options)
     if options.compare:
         name = os.path.basename(options.compare)
@@ -126,10 +130,11 @@ def _view(options: Options) -> None:
 
 
 def _check(options: Options) -> None:
-    if bool(options.links) == bool(options.model):
-        raise MxError("give either LINKS or a model with -m")
-    if options.scores and (options.model or options.ignore_scores):
-        other = "-m, which has its own" if options.model else "--ignore-scores"
+    by_model = bool(options.model or options.langs)
+    if bool(options.links) == by_model:
+        raise MxError("give either LINKS or a model with -m or --langs")
+    if options.scores and (by_model or options.ignore_scores):
+        other = "a model, which has its own" if by_model else "--ignore-scores"
         raise MxError(f"--scores cannot go with {other}; leave one of them out")
     names = [options.src, options.tgt, options.links, options.gold, options.compare, options.scores]
     if names.count("-") > 1:
@@ -140,7 +145,7 @@ def _check(options: Options) -> None:
 
 
 def _title(options: Options) -> str:
-    names = [options.src, options.tgt, options.links or options.model]
+    names = [options.src, options.tgt, options.links or options.model or options.langs]
     return " · ".join(os.path.basename(str(name).rstrip("/")) for name in names)
 
 
@@ -290,7 +295,7 @@ def _from_model(options: Options) -> tuple[Page, int]:
     from mx.engine.view.digest import Collector
     from mx.engine.view.model import model_page
 
-    aligner = Aligner.load(options.model)
+    aligner = Aligner.load(options.model, langs=options.langs)
     collector = Collector(options.sample or None)
     chunks = Reader(Source(options.src, options.tgt), CHUNK).chunks()
     for done in stream(aligner.engine([collector]), chunks, aligner.backend.workers):

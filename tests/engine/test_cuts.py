@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mx.engine import cuts
-from mx.engine.aligner import Aligner, installed_models
+from mx.engine.aligner import Aligner
 from mx.engine.bundle import Thresholds, write_bundle
 
 WORDS = [f"w{k}" for k in range(400)]
@@ -117,7 +117,7 @@ def sample():
 
 
 def test_joined_sentences_keep_their_links(sample):
-    aligner = Aligner.load(installed_models()["en-fr"], backend="cpu", threads=1)
+    aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
     pairs = sample * 3
     alone = set()
     src = tgt = 0
@@ -134,12 +134,12 @@ def test_same_links_for_all_chunks_and_threads(sample, mode):
     pairs = [pair for n in (1, 8, 20, 3, 12) for pair in ([*sample * 2][:n], [*sample * 2][-n:])]
     src, tgt = ([" ".join(pair[side] for pair in some) for some in pairs] for side in (0, 1))
     load = {"backend": "cpu", "symmetrize": mode, "nulls": True, "threads": 2}
-    wanted = Aligner.load(installed_models()["en-fr"], **load).align_batch(src, tgt)
+    wanted = Aligner.load(langs="en-fr", **load).align_batch(src, tgt)
     assert any(len(one.src) > cuts.LONG for one in wanted)
     for one in wanted:
         assert len(one.src_null) == len(one.src) and len(one.tgt_null) == len(one.tgt)
     for size in (1, 3, 100):
-        found = Aligner.load(installed_models()["en-fr"], **load).align(src, tgt, chunk=size)
+        found = Aligner.load(langs="en-fr", **load).align(src, tgt, chunk=size)
         assert list(found) == wanted
     turned = Aligner.load(langs="fr-en", **load).align_batch(tgt, src)
     if mode == "soft":
@@ -148,7 +148,7 @@ def test_same_links_for_all_chunks_and_threads(sample, mode):
 
 
 def test_an_error_while_cutting_is_raised_after_what_came_before(sample, monkeypatch):
-    aligner = Aligner.load(installed_models()["en-fr"], backend="cpu", threads=2)
+    aligner = Aligner.load(langs="en-fr", backend="cpu", threads=2)
     long = [" ".join(pair[side] for pair in sample * 3) for side in (0, 1)]
 
     def fail(*arguments):
@@ -175,18 +175,14 @@ def test_a_bundle_whose_threshold_is_0(tmp_path):
 
 def test_a_higher_threshold_only_takes_links_away(sample):
     found = [
-        set(
-            joined(
-                Aligner.load(installed_models()["en-fr"], backend="cpu", threshold=t), sample * 3
-            )
-        )
+        set(joined(Aligner.load(langs="en-fr", backend="cpu", threshold=t), sample * 3))
         for t in (0.05, 0.5, 0.9)
     ]
     assert found[2] <= found[1] < found[0]
 
 
 def test_soft_is_about_the_same_parts_as_the_links(sample):
-    aligner = Aligner.load(installed_models()["en-fr"], backend="cpu", nulls=True)
+    aligner = Aligner.load(langs="en-fr", backend="cpu", nulls=True)
     pairs = sample * 3
     links = joined(aligner, pairs)
     soft = aligner.soft(links.src, links.tgt)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mx.engine import cli, fresh
-from mx.engine.aligner import installed_models
+from mx.engine.aligner import installed
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
 from mx.engine.files import read_lines
@@ -154,7 +154,7 @@ def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
     text = order().src, order().tgt
-    model = installed_models()["en-fr"]
+    model = installed("fr-en")
     copied = shutil.copytree(model, tmp_path / "mine.mx")
     run = tmp_path / "run"
     run.mkdir()
@@ -164,7 +164,7 @@ def test_it_may_start_from_a_model(order, monkeypatch, tmp_path):
     def kept(**changes):
         return model_for(Order(*text, **changes), lambda line: None)
 
-    plain, named = kept(), kept(start="en-fr", langs="en-fr")
+    plain, named = kept(), kept(start="fr-en", langs="fr-en")
     assert "--start" not in lines[0] and "--lowercase" in lines[0]
     assert lines[2][lines[2].index("--start") + 1] == str(model.resolve())
     assert not {"--preset", "--lowercase"} & set(lines[2])  # the model's own
@@ -178,13 +178,13 @@ def test_a_started_model_aligns(corpus, tmp_path):
     """The whole way from an installed model to one of the text."""
     kept = tmp_path / "kept.mx"
     line = [sys.executable, "-m", "mx.engine.cli", *map(str, corpus), "--train-on-input"]
-    line += ["--start", "en-fr", "--keep-model", str(kept), "--threads", "1", "--train-flags"]
+    line += ["--start", "fr-en", "--keep-model", str(kept), "--threads", "1", "--train-flags"]
     line += ["--minutes 0 --steps 2 --batch-tokens 200 --batch-tokens-start 0 --device cpu"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "starting with the weights and the vocabulary of" in done.stderr
     assert done.stdout.count("\n") == 120 and "-" in done.stdout
-    found, old = Bundle.load(kept), Bundle.load(installed_models()["en-fr"])
+    found, old = Bundle.load(kept), Bundle.load(installed("fr-en"))
     assert found.manifest.model == old.manifest.model
     assert found.manifest.tokenizer == old.manifest.tokenizer
     assert found.read("src.spm") == old.read("src.spm")
@@ -193,8 +193,9 @@ def test_a_started_model_aligns(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("start", "langs", "message"),
     [
-        ("en-fr", "fr-en", "--start en-fr is a model for en-fr, not for fr-en: change SRC and TGT"),
-        ("fr-en", None, "no installed model of that name; installed: de-en, en-fr"),
+        ("fr-en", "en-fr", "--start fr-en is a model for de-en and fr-en, not for en-fr: change"),
+        ("en-fr", None, "--start en-fr is a model for de-en and fr-en, not for en-fr: change"),
+        ("fi-hu", None, "no installed model of that name; installed: de-en, fr-en"),
         (".", None, "neither a bundle nor a trained run: no config.json"),
     ],
 )

@@ -86,3 +86,17 @@ def test_the_fitting_model_is_found_in_either_order(models):
         installed("en-fr")
     with pytest.raises(BundleError, match=r"which model\? installed: de-en, fr, fr2; .*--langs"):
         installed()
+
+
+def test_one_model_may_serve_several_pairs(bundle, tmp_path, monkeypatch):
+    """Alone, too, it is not used before it is known which side is which."""
+    in_languages(bundle, tmp_path / "joint.mx", "de+fr", "en")
+    found = {"joint": tmp_path / "joint.mx"}
+    monkeypatch.setattr(aligner_module, "installed_models", lambda: found)
+    for langs, turned in (("de-en", False), ("FR-en", False), ("en-fr", True), ("en-de", True)):
+        assert installed(langs) == found["joint"]
+        assert Aligner.load(langs=langs).swapped == turned
+    with pytest.raises(BundleError, match=r"no model for de-fr; installed: de-en, fr-en; "):
+        installed("de-fr")
+    with pytest.raises(BundleError, match=r"which model\? installed: de-en, fr-en; .*--langs"):
+        installed()

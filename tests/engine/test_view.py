@@ -261,7 +261,7 @@ def test_a_model_gives_all_layers(texts, bundle):
         (["a.src", "a.tgt", "a.links", "-o", "a.src"], "would be overwritten"),
         (["a.src", "-", "-"], "more than once"),
         (["a.src", "no.tgt", "a.links"], "no.tgt"),
-        (["a.src", "a.tgt", "-m", "x.mx", "--scores", "s"], "--scores cannot go with -m"),
+        (["a.src", "a.tgt", "-m", "x.mx", "--scores", "s"], "--scores cannot go with a model"),
         (["a.src", "a.tgt", "g.naacl", "--scores", "a.links"], "g.naacl is a NAACL file"),
     ],
 )

@@ -47,10 +47,12 @@ def test_aer_is_measured_on_the_test_pairs(tmp_path):
     for name, text in (("src", "x1 x2 x3\n"), ("tgt", "y1 y2 y3\n"), ("gold", "0-0 1-1 2p2\n")):
         files.append(tmp_path / name)
         files[-1].write_text(text * 9)
-    bundle, card = export(tmp_path, "--test", *files)
-    test = bundle.manifest.training["test"]
+    bundle, card = export(tmp_path, "--test", *files, "--test", *files)
+    test, again = bundle.manifest.training["tests"]
     assert test["pairs"] == 9 and test["aer"][1] <= test["aer"][0] <= test["aer"][2]
-    assert f"AER {test['aer'][0]:.2f} % (95 %: " in card and "threshold was chosen" not in card
+    assert test["links"] == "gold" and test == again
+    assert card.count(f"- AER {test['aer'][0]:.2f} % (95 %: ") == 2
+    assert "threshold was chosen" not in card
     assert "agreement of the directions" in bundle.manifest.thresholds.chosen
     gold = ["--gold-src", files[0], "--gold-tgt", files[1], "--gold", files[2]]
     assert "on which the threshold was chosen" in export(tmp_path, *gold)[1]

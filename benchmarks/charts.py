@@ -10,6 +10,7 @@ from mx.trainer.plot import shown, ticks
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 60, 24, 40, 48
+ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}  # how much of a name is before its place
 # Shapes tell groups apart as well as colours do: those who see no colours lose nothing.
 SHAPES = ("circle", "square", "triangle", "diamond")
 STYLE = """
@@ -80,7 +81,7 @@ def chart(axes: Axes, points: Sequence[Point]) -> str:
         line = "L".join(f"{x(p.x):.1f} {down(p.y):.1f}" for p in front(points, axes.front))
         parts.append(f'<path class="front" d="M{line}"/>')
     parts += [upright(name, x(value)) for name, value in axes.marks]
-    taken: list[tuple[float, float, float]] = []
+    taken = [(x(p.x) - 7, x(p.x) + 7, down(p.y)) for p in points]
     for point in sorted(points, key=lambda p: (p.y, p.name)):
         k = groups.index(point.group)
         place = x(point.x), down(point.y)
@@ -178,20 +179,32 @@ def mark(group: int, x: float, y: float) -> str:
 
 
 def label(point: Point, place: tuple[float, float], taken: list[tuple[float, float, float]]) -> str:
-    """The name beside the point, on the side that has room, below labels already there."""
+    """The name beside the point, as near as what is there already allows: points and names, each
+    from one place to another at some height."""
     x, y = place
     room = 7.5 * len(point.name)
-    left = x + 10 + room > WIDTH - RIGHT
-    start = x - 10 - room if left else x + 10
-    while any(
-        abs(y - other) < 14 and begin < start + room + 10 and start < begin + width + 10
-        for begin, width, other in taken
-    ):
-        y += 14
-    taken.append((start, room, y))
-    anchor = ' text-anchor="end"' if left else ""
-    at = x - 10 if left else x + 10
-    return f'<text x="{at:.1f}" y="{y + 4:.1f}"{anchor}>{escape(point.name)}</text>'
+
+    def free(at: float, height: float, anchor: str) -> bool:
+        start = at - room * ANCHORS[anchor]
+        inside = start >= LEFT and start + room <= WIDTH - RIGHT
+        return inside and TOP <= height <= HEIGHT - BOTTOM - 6 and not any(
+            abs(height - other) < 14 and begin < start + room and start < end
+            for begin, end, other in taken
+        )  # fmt: skip
+
+    places = [
+        (at, y + 14 * k * sign, anchor)
+        for k in range(12)
+        for sign in (-1, 1)
+        for at, anchor in ((x + 10, "start"), (x - 10, "end"), (x, "middle"))
+    ]
+    at, height, anchor = next((one for one in places if free(*one)), places[0])
+    start = at - room * ANCHORS[anchor]
+    taken.append((start - 5, start + room + 5, height))
+    return (
+        f'<text x="{at:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}">'
+        f"{escape(point.name)}</text>"
+    )
 
 
 def legend(groups: Sequence[str]) -> str:

@@ -264,7 +264,9 @@ def learning(run: dict[str, Any]) -> float:
 def point(run: dict[str, Any], x: float) -> Point:
     low, high = run["interval"]["aer"]
     group = "ours" if is_ours(run) else "others"
-    return Point(run["system"], group, max(x, 1e-3), run["aer"], low, high)
+    others = len(run.get("averaged", ()))
+    name = f"average of {1 + others}" if others else run["system"]
+    return Point(name, group, max(x, 1e-3), run["aer"], low, high)
 
 
 # ---- the command ----

@@ -292,6 +292,18 @@ def _disagreements(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+_CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*"
+_LANGS = re.compile(rf"({_CODE}(?:\+{_CODE})*)-({_CODE}(?:\+{_CODE})*)")
+
+
+def language_codes(langs: str) -> tuple[str, str]:
+    """Of `--langs`: `zh_Hans-en` is written with "_" inside a code, as "-" parts the two."""
+    found = _LANGS.fullmatch(langs)
+    if not found:
+        raise MxError(f"--langs must be two codes such as de-en, not {langs!r}")
+    return found[1].replace("_", "-"), found[2].replace("_", "-")
+
+
 # ---- folder or zip ----
 
 

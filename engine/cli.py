@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import shlex
 import sys
 import time
 import traceback
@@ -180,7 +181,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option(
     "--start",
     metavar="MODEL",
-    help="Begin with this model: an installed one, like en-fr, or a bundle or run folder.",
+    help="Begin with this model: an installed one, like fr-en, or a bundle or run folder.",
 )
 @click.option(
     "--keep-model", metavar="BUNDLE", help="Keep it here [default: in the user's cache folder]."
@@ -347,7 +348,7 @@ def main(
 
     \b
     Examples:
-      mx-align corpus.de corpus.en -m de-en.mx -o corpus.links
+      mx-align corpus.de corpus.en --langs de-en -o corpus.links
       mx-align corpus.fi corpus.hu --train-on-input --budget 1h -o corpus.links
       printf 'das Haus ||| the house\\n' | mx-align - -m de-en.mx
     """
@@ -403,9 +404,16 @@ def _order(src: str | None, tgt: str | None, flags: dict[str, Any]) -> Order | N
         raise MxError("--train-on-input learns from UTF-8 only: leave out what is not, `iconv -c`")
     if src is None or tgt is None:
         raise MxError("--train-on-input needs SRC and TGT, two files")
+    from mx.engine.bundle import language_codes
     from mx.engine.fresh import Order, seconds
 
     budget = seconds(more["budget"]) if more["budget"] else None
+    if flags["langs"]:
+        language_codes(flags["langs"])
+    try:
+        shlex.split(more["train_flags"] or "")
+    except ValueError as error:
+        raise MxError(f"--train-flags {more['train_flags']!r}: {error}") from None
     return Order(
         src, tgt, flags["langs"], budget, more["keep_model"],
         more["train_flags"] or "", flags["threads"], flags["quiet"], more["start"],
@@ -417,11 +425,10 @@ def _with_model(options: Options, order: Order) -> Options:
     from mx.engine.fresh import links_for, model_for
 
     say = (lambda line: None) if options.quiet else _say
-    links, average = None, options.average
-    if options.mode == "soft" and options.ray is None:
-        links = links_for(order, say)
-        average = (*average, str(links))
+    links = links_for(order, say)
     model = model_for(order, say, links)
+    soft = options.mode == "soft" and options.ray is None
+    average = (*options.average, str(links)) if soft else options.average
     return replace(options, model=str(model), langs=None, average=average)
 
 

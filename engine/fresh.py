@@ -25,7 +25,8 @@ PRESET = "student"  # learns and aligns fastest
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
 BUDGET = 30 * 60
-_TAUGHT = re.compile(r"--(teacher|preset|warm-start|config)\b")  # the user says who teaches
+# With these flags mx-train finds its teacher's links itself.
+_TAUGHT = re.compile(r"--(teacher|preset|warm-start|config|fold-accents|valid-src)\b")
 _NEEDED = ("torch", "safetensors", "onnx")
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
@@ -64,7 +65,7 @@ def model_for(order: Order, say: Say, links: Path | None = None) -> Path:
     It learns from the `links` of the statistical aligner, if they are there already."""
     order, digest, kept = _placed(order)
     had = _trained(kept, digest)
-    if had is not None and had >= (order.budget or 0):
+    if had is not None and (had >= (order.budget or 0) or "--minutes" in order.flags):
         say(f"using {kept}, which was trained on this text")
         return kept
     _make_room(kept)
@@ -197,7 +198,8 @@ def _trained(path: Path, digest: str) -> float | None:
             f"{path} is a model of another text, or was made in another way; use it with -m, or "
             "keep this one elsewhere"
         )
-    return 60 * float(training.get("settings", {}).get("minutes") or math.inf)
+    minutes = training.get("settings", {}).get("minutes")
+    return round(60 * minutes) if minutes else math.inf
 
 
 def _training(order: Order, run: Path, links: Path | None) -> list[str]:
@@ -211,8 +213,8 @@ def _training(order: Order, run: Path, links: Path | None) -> list[str]:
     ]  # fmt: skip
     line += ["--threads", str(order.threads)] if order.threads else []
     line += ["--quiet"] if order.quiet else []
-    if links and not order.start and not _TAUGHT.search(order.flags):
-        line += ["--teacher", str(links)]
+    if links and not _TAUGHT.search(order.flags):
+        line += ["--teacher", str(links.absolute())]
     return [*line, *shlex.split(order.flags)]
 
 

@@ -257,13 +257,17 @@ def align_dataset(
 
     Args:
         ds: a dataset whose columns `src` and `tgt` hold sentences, or lists of words.
-        model: path of a bundle that every machine can read; None: the installed one.
+        model: path of a bundle that every machine can read; None: the one for `langs`.
         actors: aligners in the pool; None for as many as the cluster has room for.
         cores: cores of each aligner on the CPU.
         gpus: 1 or 0 GPUs for each aligner; None takes them if the cluster has any.
-        load: what else `Aligner.load` takes, like backend, dtype, threshold.
+        load: what else `Aligner.load` takes, like langs, backend, dtype, threshold.
     """
     ray = _imported()
+    if model is None:
+        from mx.engine.aligner import installed
+
+        installed(load.get("langs"))  # an error here rather than on some machine
     work = Work({**load, "model": model and str(Path(model).absolute())}, tokenize=tokenize,
                 one_based=one_based, reverse=reverse, chunk_pairs=chunk_pairs)  # fmt: skip
     names = {links, scores} & set(ds.schema().names)

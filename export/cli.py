@@ -1,7 +1,6 @@
 """mx-export: flags into options. No torch or onnx before the flags are parsed."""
 
 import importlib.util
-import re
 import sys
 import traceback
 from pathlib import Path
@@ -11,9 +10,6 @@ import click
 
 from mx.engine import __version__
 from mx.engine.errors import MxError
-
-_CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*"
-_LANGS = re.compile(rf"{_CODE}(?:\+{_CODE})*-{_CODE}(?:\+{_CODE})*")
 
 
 @click.command(
@@ -128,8 +124,8 @@ def parse(
     **about: str | None,
 ) -> dict[str, Any]:
     """The flags, checked against each other, as fields of `bundling.Options`."""
-    if langs and not _LANGS.fullmatch(langs):
-        raise MxError(f"--langs must be two codes such as de-en, not {langs!r}")
+    from mx.engine.bundle import language_codes
+
     given = [gold, gold_src, gold_tgt]
     if any(given) and not all(given):
         raise MxError("--gold, --gold-src and --gold-tgt belong together; give all three")
@@ -139,7 +135,7 @@ def parse(
         "run": run,
         "output": output,
         "precisions": tuple(dict.fromkeys(precisions)),
-        "languages": _codes(langs),
+        "languages": language_codes(langs) if langs else ("und", "und"),
         "name": name,
         "probe": probe or None,
         "gold": (gold_src, gold_tgt, gold) if gold else None,
@@ -160,14 +156,6 @@ def _architectures(names: str | None) -> tuple[str, ...] | None:
     if not has_triton():
         raise MxError("--kernels needs triton; install: pip install triton")
     return found
-
-
-def _codes(langs: str | None) -> tuple[str, str]:
-    """Two language codes; `zh_Hans-en` is written with "_" inside a code, as "-" parts the two."""
-    if not langs:
-        return "und", "und"
-    source, target = langs.split("-")
-    return source.replace("_", "-"), target.replace("_", "-")
 
 
 if __name__ == "__main__":

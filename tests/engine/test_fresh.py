@@ -104,8 +104,8 @@ def test_a_longer_time_trains_anew(order, monkeypatch):
             Path(arguments[arguments.index("-o") + 1]).mkdir(exist_ok=True)
 
     monkeypatch.setattr(fresh, "_program", program)
-    for budget, trained in ((300, 1), (None, 1), (60, 1), (7200, 2), (3600, 2)):
-        model_for(order(budget=budget), lambda line: None)
+    for budget, trained in ((80, 1), (80, 1), (None, 1), (60, 1), (7200, 2), (3600, 2)):
+        model_for(order(budget=budget, flags=""), lambda line: None)
         assert len(lines) == 2 * trained
     assert "--force" in lines[-1]
 
@@ -116,8 +116,8 @@ def test_a_longer_time_trains_anew(order, monkeypatch):
 def test_the_links_by_statistics_teach_unless_others_do(order, monkeypatch, flags, taught):
     lines: list[list[str]] = []
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
-    model_for(order(flags=flags), lambda line: None, Path("s.links"))
-    assert ("s.links" in lines[0]) == taught
+    model_for(order(flags=flags), lambda line: None, Path("/s.links"))
+    assert ("/s.links" in lines[0]) == taught
 
 
 def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):
@@ -221,6 +221,8 @@ def test_what_a_failed_program_leads_to():
         (["c.src", "-", "--train-on-input"], "- is not a file"),
         (["c.src", "c.tgt", "--train-on-input", "--budget", "x"], "must be a time like 30m"),
         (["c.src", "c.tgt", "--train-on-input", "--errors", "replace"], "from UTF-8 only"),
+        (["c.src", "c.tgt", "--train-on-input", "--langs", "english"], "two codes such as de-en"),
+        (["c.src", "c.tgt", "--train-on-input", "--train-flags", "'"], "No closing quotation"),
         (["c.src", "c.tgt", "--train-on-input", "-o", "no/links"], "its folder does not exist"),
         (["c.src", "c.tgt", "--train-on-input", "-o", "c.src"], "would be overwritten"),
         (["c.src", "c.tgt", "--train-on-input", "--scores", "x"], "--scores needs -o OUT"),

@@ -48,6 +48,7 @@ VARIANTS: dict[str, list[str]] = {
     "half the learning rates": ["--lr", "2e-3", "--matrix-lr", "0.01"],
     "weights not averaged": ["--ema", "0"],
     "average of the 3 best checkpoints": ["--ema", "0", "--average", "3", "--eval-every", "50"],
+    "two vocabularies of 4,000 pieces": ["--no-joint-vocab", "--vocab-size", "8000"],
     "two vocabularies of 8,000 pieces": ["--no-joint-vocab", "--vocab-size", "16000"],
     "a wider teacher, too": ["--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [

@@ -480,10 +480,10 @@ def _align(options: Options) -> None:
     targets = _targets(options)
     aligner = _load(options)
     bundle = aligner.bundle
-    if options.model and options.langs and not bundle.order(options.langs):
+    known = "und" not in bundle.languages
+    if known and options.model and options.langs and not bundle.order(options.langs):
         pairs = " and ".join(bundle.pairs)
-        if "und" not in bundle.languages:
-            _say(f"warning: {options.model} is a model for {pairs}, not for {options.langs}")
+        _say(f"warning: {options.model} is a model for {pairs}, not for {options.langs}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
     gc.set_threshold(200_000, 20, 100)
     if not options.quiet and aligner.backend.name != "cpu":

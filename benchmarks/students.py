@@ -22,8 +22,10 @@ import records
 
 from mx.engine.files import read_lines
 
-# What a variant changes of `mx-train --student`; the first is the default itself. {work} is the
-# folder of --work, with the bundles of earlier variants; mask-align.mx is to be put there.
+# What a variant changes of `mx-train --student`; the first is the default itself. {seeds} is the
+# teacher of all that name no other, {work} the folder of --work, with the bundles of earlier
+# variants; mask-align.mx is to be put there.
+SEEDS = ["--teacher", "{seeds}"]
 VARIANTS: dict[str, list[str]] = {
     "default": [],
     "default, another seed": ["--seed", "2"],
@@ -50,14 +52,25 @@ VARIANTS: dict[str, list[str]] = {
     "average of the 3 best checkpoints": ["--ema", "0", "--average", "3", "--eval-every", "50"],
     "two vocabularies of 4,000 pieces": ["--no-joint-vocab", "--vocab-size", "8000"],
     "two vocabularies of 8,000 pieces": ["--no-joint-vocab", "--vocab-size", "16000"],
-    "a wider teacher, too": ["--teacher", "{work}/width-256.mx"],
+    "soft targets": ["--soft-targets"],
+    "soft targets, another seed": ["--soft-targets", "--seed", "2"],
+    "no diagonal": ["--no-diagonal"],
+    "no diagonal, another seed": ["--no-diagonal", "--seed", "2"],
+    "a wider teacher, too": [*SEEDS, "--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [
+        *SEEDS,
         "--teacher",
         "{work}/default.mx",
         "--teacher",
         "{work}/default-another-seed.mx",
     ],
-    "Mask-Align as a teacher, too": ["--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as a teacher, too": [*SEEDS, "--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as the only teacher, soft targets": [
+        "--teacher",
+        "{work}/mask-align.mx",
+        "--soft-targets",
+    ],
     "NULL counts 0.3": ["--null-weight", "0.3"],
     "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
 }
@@ -85,11 +98,12 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     folder = bundle.with_suffix("")
     gold_src, gold_tgt, gold = arguments.gold
     files = ["--gold-src", gold_src, "--gold-tgt", gold_tgt, "--gold", gold]
-    changes = [flag.format(work=arguments.work) for flag in VARIANTS[name]]
+    changes = VARIANTS[name] if "--teacher" in VARIANTS[name] else [*SEEDS, *VARIANTS[name]]
+    changes = [flag.format(work=arguments.work, seeds=arguments.seeds) for flag in changes]
     train = [
         tool("mx-train"), arguments.src, arguments.tgt, "-o", folder, "--student", "--lowercase",
-        "--teacher", arguments.seeds, "--steps", arguments.steps, "--eval-every", arguments.steps,
-        "--threads", 1, "--restart", *files, *changes,
+        "--steps", arguments.steps, "--eval-every", arguments.steps, "--threads", 1, "--restart",
+        *files, *changes,
     ]  # fmt: skip
     _, cpu = run(*train)
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]

@@ -28,7 +28,9 @@ class StudentNetwork(Network):
             self.op("Unsqueeze", words[1], self.ints(2)),
             self.op("Unsqueeze", words[0], self.ints(1)),
         )  # (B, T, S)
-        scores = self.op("Sub", self.similarity(x, y, sides), self.diagonal(sides))
+        scores = self.similarity(x, y, sides)
+        if self.config.diagonal:
+            scores = self.op("Sub", scores, self.diagonal(sides))
         nulls = self.null_score(y, "tgt_null", sides[1]), self.null_score(x, "src_null", sides[0])
         if self.config.refine:
             fwd, bwd = map(self.rest, self.both_ways(scores, nulls, cells))

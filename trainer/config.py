@@ -41,6 +41,7 @@ class ModelConfig:
     joint_vocab: bool = option(True, "one vocabulary and one embedding for both languages")
     dropout: float = option(0.3, "residual dropout")
     refine: int = option(16, "student: channels that correct a score by those around it; 0: none")
+    diagonal: bool = option(True, "student: scores lean towards the diagonal by a learned amount")
     src_vocab: int = 0
     tgt_vocab: int = 0
 
@@ -71,6 +72,11 @@ class TrainConfig:
     seed_until: float = option(0.6, "share of the run at which the seed links' weight reaches zero")
     null_weight: float = option(
         0.1, "student: how much it counts that words without a link have none"
+    )
+    soft_targets: bool = option(
+        False,
+        "student: each of a word's links gets its share of the teacher's confidence; "
+        "off: only what they get together counts",
     )
     joins: float = option(
         0.0, "share of the pairs that are joined, up to sixteen at a time, to learn long lines"

@@ -98,6 +98,13 @@ def taught(weights: Tensor, links: Tensor, words: Tensor) -> Tensor:
     return -(on_links.clamp(min=1e-20).log() * links.amax(-1) * words).sum()
 
 
+def taught_softly(weights: Tensor, links: Tensor, words: Tensor) -> Tensor:
+    """The same with a target for each link: its share in what the links of its row weigh."""
+    share = links / links.sum(-1, keepdim=True).clamp(min=1e-9)
+    logs = weights.clamp(min=1e-20).log()
+    return -((share * logs).sum(-1) * links.amax(-1) * words).sum()
+
+
 def untaught(null: Tensor, links: Tensor, words: Tensor) -> Tensor:
     """Sum over words without any link of -log of their weight on NULL (B, T)."""
     rows = words & ~(links > 0).any(-1)

@@ -74,6 +74,7 @@ class StudentObjective(nn.Module):
     def __init__(self, model: Student, config: TrainConfig) -> None:
         super().__init__()
         self.model, self.config = model, config
+        self.taught = loss.taught_softly if config.soft_targets else loss.taught
 
     def forward(self, batch: Batch, totals: loss.Totals, seed_weight: float) -> Tensor:
         """The values of `terms`, (4,); the first is what is minimised."""
@@ -87,7 +88,7 @@ class StudentObjective(nn.Module):
             (fwd, batch.links, tgt_words, totals.tgt_pieces),
             (bwd, batch.links.transpose(1, 2), src_words, totals.src_pieces),
         ):
-            links = links + loss.taught(found.weights, wanted, words) / (2 * pieces)
+            links = links + self.taught(found.weights, wanted, words) / (2 * pieces)
             nulls = nulls + loss.untaught(found.null, wanted, words) / (2 * pieces)
         total = links + self.config.null_weight * nulls + self.config.alpha * agreement
         return torch.stack([total, links, nulls, agreement])

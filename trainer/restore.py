@@ -41,7 +41,8 @@ def sources(config: ModelConfig) -> Iterator[tuple[str, list[str], float]]:
         yield from as_they_are(part)
     for kind in ("weight", "bias"):
         yield f"query.{kind}", [f"query.{kind}"], config.width**-0.5
-    yield "diagonal", [f"{_TAIL}diagonal.{k}" for k in (0, 1)], 1.0
+    if config.diagonal:
+        yield "diagonal", [f"{_TAIL}diagonal.{k}" for k in (0, 1)], 1.0
     for part in ("look", "judge") if config.refine else ():
         for kind in ("weight", "bias"):
             yield f"correction.{part}.{kind}", [f"{_TAIL}{part}.{kind}"], 1.0

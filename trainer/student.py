@@ -84,7 +84,8 @@ class Student(nn.Module):
         self.query = nn.Linear(width, width)  # of target words
         self.src_null = nn.Linear(width, 1)
         self.tgt_null = nn.Linear(width, 1)
-        self.diagonal = nn.Parameter(torch.zeros(2))
+        if config.diagonal:
+            self.diagonal = nn.Parameter(torch.zeros(2))
         if config.refine:
             self.correction = Correction(config.refine)
         for table in self.modules():
@@ -122,8 +123,10 @@ class Student(nn.Module):
         src_words, tgt_words = self.words(src, src_lengths, 0), self.words(tgt, tgt_lengths, 1)
         cells = tgt_words[:, :, None] & src_words[:, None, :]  # (B, T, S)
         scores = (self.query(y) * self.config.width**-0.5) @ self.key(x).transpose(1, 2)
-        away = distance(src_lengths, src.shape[1], tgt_lengths, tgt.shape[1])
-        scores = scores.float() - self.diagonal[0] * away - self.diagonal[1] * away.square()
+        scores = scores.float()
+        if self.config.diagonal:
+            away = distance(src_lengths, src.shape[1], tgt_lengths, tgt.shape[1])
+            scores = scores - self.diagonal[0] * away - self.diagonal[1] * away.square()
         nulls = self.tgt_null(y).float(), self.src_null(x).float()  # (B, T, 1), (B, S, 1)
         if self.config.refine:
             fwd, bwd = both_ways(scores, nulls, cells)

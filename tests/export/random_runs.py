@@ -37,6 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "student": {"kind": "student"},
     "student, separate vocabularies": {"kind": "student", "joint_vocab": False},
     "student without correction": {"kind": "student", "refine": 0, "encoder_layers": 1},
+    "student without diagonal": {"kind": "student", "diagonal": False},
     "one layer": {"encoder_layers": 1, "decoder_layers": 1, "norm": "post"},
 }
 

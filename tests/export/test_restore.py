@@ -19,6 +19,7 @@ STUDENTS = {
     "joint": {},
     "separate vocabularies": {"joint_vocab": False},
     "no correction, one layer": {"refine": 0, "encoder_layers": 1},
+    "no diagonal": {"diagonal": False},
 }
 
 

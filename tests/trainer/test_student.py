@@ -43,6 +43,7 @@ def students(draw):
         draw(st.integers(0, 1000)),
         joint_vocab=draw(st.booleans()),
         refine=draw(st.sampled_from([0, 3])),
+        diagonal=draw(st.booleans()),
         encoder_layers=draw(st.integers(1, 3)),
     )
 
@@ -145,6 +146,28 @@ def test_the_loss_is_what_it_says():
     assert loss.untaught(null, links, words).item() == 0
 
 
+def test_soft_targets_are_shares_of_the_confidence():
+    weights = torch.tensor([[[0.6, 0.3], [0.1, 0.2], [0.4, 0.5]]])
+    links = torch.tensor([[[0.5, 0.0], [0.0, 0.0], [0.9, 0.3]]])
+    words = torch.tensor([[True, True, True]])
+    wanted = -0.5 * math.log(0.6) - 0.9 * (0.75 * math.log(0.4) + 0.25 * math.log(0.5))
+    assert loss.taught_softly(weights, links, words).item() == pytest.approx(wanted)
+    words = torch.tensor([[True, True, False]])
+    assert loss.taught_softly(weights, links, words).item() == pytest.approx(-0.5 * math.log(0.6))
+
+
+def test_without_a_diagonal_places_do_not_matter():
+    """Swapped target words swap their scores, once nothing else looks around."""
+    ids, lengths = torch.tensor([[3, 4, 5, 6]]), torch.tensor([4])
+    for diagonal in (False, True):
+        model = build(refine=0, diagonal=diagonal)
+        model.layers = torch.nn.ModuleList()  # which look at neighbours
+        model.src_starts.fill_(1)
+        there = model(ids, lengths, ids, lengths)[0].weights
+        back = model(ids, lengths, ids.flip(1), lengths)[0].weights
+        assert torch.allclose(back.flip(1), there) != diagonal
+
+
 # ---- learning ----
 
 STUDENT = {
@@ -153,8 +176,9 @@ STUDENT = {
 }  # fmt: skip
 
 
-def test_a_student_learns_what_its_teacher_knows(start, tmp_path, read_log):
-    arguments = start(tmp_path / "run", {"valid_last": 10}, **STUDENT)
+@pytest.mark.parametrize("changes", [{}, {"soft_targets": True}, {"diagonal": False}])
+def test_a_student_learns_what_its_teacher_knows(changes, start, tmp_path, read_log):
+    arguments = start(tmp_path / "run", {"valid_last": 10}, **STUDENT, **changes)
     assert train(*arguments) == 0
     found = [line["accuracy"] for line in read_log(tmp_path / "run") if "accuracy" in line]
     assert found[-1] > 0.6 and found[-1] > found[0]

@@ -20,6 +20,8 @@ from mx.engine.text import Pieces, Words
 
 # Words of the longer side; shorter pairs gain little.
 LONG = 60
+# From here on the parts are looked at as well, and the pair is cut anew by what is seen in them.
+VERY_LONG = 120
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
 _EASY = 17.0
 # What a cut costs that is not after punctuation on both sides.
@@ -42,9 +44,9 @@ class Cuts:
     cost: npt.NDArray[np.float64]
 
 
-def is_long(src: Pieces, tgt: Pieces) -> npt.NDArray[np.bool_]:
-    """Pairs that are worth cutting."""
-    return np.maximum(src.n_words, tgt.n_words) > LONG
+def is_longer(src: Pieces, tgt: Pieces, words: int) -> npt.NDArray[np.bool_]:
+    """Pairs of which a side has more words than this."""
+    return np.maximum(src.n_words, tgt.n_words) > words
 
 
 def parts(

@@ -108,8 +108,9 @@ class Planned:
 class Work:
     """A chunk while it is computed. `prepare` is called once, `run` once per batch, in any thread.
 
-    Long pairs are looked at first; the last batch of that asks for batches of their parts. The
-    very last batch turns all that was found in `units` into the `result`.
+    Long pairs are looked at first; the last batch of that asks for batches of their parts, which
+    in very long pairs are looked at once more. The very last batch turns all that was found in
+    `units` into the `result`.
     """
 
     def __init__(self, engine: Engine, pairs: Pairs) -> None:
@@ -132,7 +133,8 @@ class Work:
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
         units = plan(src_lengths, tgt_lengths, self.engine.max_length)
         self._windowed = len(np.unique(units.pair[units.window]))
-        long = cuts.is_long(self.src, self.tgt)[units.pair]
+        self._again = cuts.is_longer(self.src, self.tgt, cuts.VERY_LONG)
+        long = cuts.is_longer(self.src, self.tgt, cuts.LONG)[units.pair]
         self._long = np.unique(units.pair[long])
         self.units = [units.only(~long)]
         looks = self._batches(units.only(long), look=True)
@@ -158,6 +160,7 @@ class Work:
             seen = look and not self._looks
         more = self._cut() if seen else []
         with self._lock:
+            self._looks += sum(one.look for one in more)
             self._left += len(more) - 1
             last = not self._left
         if last:
@@ -167,10 +170,13 @@ class Work:
     def _cut(self) -> list[Planned]:
         """The batches of what long pairs are cut into by the links that were seen in them."""
         links = link(self.engine.look, self._seen, self.src, self.tgt)
-        self._seen = []
         parts = cuts.parts(self._long, links, *self._words, self.src, self.tgt)
-        self.units.append(plan_parts(parts, self.engine.max_length))
-        return self._batches(self.units[1])
+        again = self._again[parts[:, 0]]
+        self._long = np.unique(parts[again, 0])
+        self._seen, self._again = [], np.zeros_like(self._again)  # but not a third time
+        looks = self._batches(plan_parts(parts[again], self.engine.max_length), look=True)
+        self.units.append(plan_parts(parts[~again], self.engine.max_length))
+        return looks + self._batches(self.units[-1])
 
     def _find(self, rule: Rule, units: Units, batch: Batch) -> Found:
         backend = self.engine.backend

@@ -129,13 +129,32 @@ def test_joined_sentences_keep_their_links(sample):
     assert len(alone & together) > 0.95 * max(len(alone), len(together))
 
 
+def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypatch):
+    """Those alone: a first look at many words at once is the worse for it."""
+    asked = []
+
+    def spy(pairs, *rest):
+        asked.append(pairs.tolist())
+        return keep(pairs, *rest)
+
+    keep = cuts.parts
+    monkeypatch.setattr(cuts, "parts", spy)
+    aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
+    some = [[*sample * 3][:n] for n in (1, 8, 24, 9)]
+    src, tgt = ([" ".join(pair[side] for pair in each) for each in some] for side in (0, 1))
+    sizes = [max(len(s.split()), len(t.split())) for s, t in zip(src, tgt, strict=True)]
+    assert cuts.LONG < sizes[1] < sizes[3] < cuts.VERY_LONG < sizes[2]
+    assert [len(one.src) for one in aligner.align_batch(src, tgt)] == [len(s.split()) for s in src]
+    assert asked == [[1, 2, 3], [2]]
+
+
 @pytest.mark.parametrize("mode", ["soft", "forward", "grow-diag-final-and"])
 def test_same_links_for_all_chunks_and_threads(sample, mode):
     pairs = [pair for n in (1, 8, 20, 3, 12) for pair in ([*sample * 2][:n], [*sample * 2][-n:])]
     src, tgt = ([" ".join(pair[side] for pair in some) for some in pairs] for side in (0, 1))
     load = {"backend": "cpu", "symmetrize": mode, "nulls": True, "threads": 2}
     wanted = Aligner.load(langs="en-fr", **load).align_batch(src, tgt)
-    assert any(len(one.src) > cuts.LONG for one in wanted)
+    assert any(len(one.src) > cuts.VERY_LONG for one in wanted)
     for one in wanted:
         assert len(one.src_null) == len(one.src) and len(one.tgt_null) == len(one.tgt)
     for size in (1, 3, 100):

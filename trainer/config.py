@@ -104,7 +104,9 @@ class TrainConfig:
     clip: float = option(1.0, "gradient norm limit; 0: none")
     ema: float = option(0.0, "decay of the averaged weights that are evaluated and kept; 0: off")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
-        "auto", "autocast type on CUDA (auto: bf16 where supported, else fp16; fp32 on a CPU)"
+        "auto",
+        "what products are computed in (auto: on CUDA bf16 where supported, else fp16; on a CPU "
+        "fp32, but bf16 is faster on one with instructions for it)",
     )
     compile: bool = option(False, "torch.compile the network")
     seed: int = option(1, "random seed")

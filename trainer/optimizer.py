@@ -2,7 +2,8 @@
 
 Muon (Jordan et al., 2024) takes the momentum of a matrix, replaces it by the nearest orthogonal one
 through a few Newton-Schulz products, and steps along that: all directions move, not just the
-strongest. In fp32 and batched by shape, because small networks on a CPU have many small matrices.
+strongest. Batched by shape, because small networks on a CPU have many small matrices, and in fp32
+unless the run is in bf16, which most CPUs only emulate.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,9 @@ def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.o
     chosen = {id(p) for p in inner}
     rest = [p for p in named.values() if id(p) not in chosen]
     if config.optimizer == "muon":
-        return Muon(inner, rest, width, config.weight_decay, config.matrix_lr / config.lr)
+        scale = config.matrix_lr / config.lr
+        half = config.precision == "bf16"
+        return Muon(inner, rest, width, config.weight_decay, scale, half)
     decay = config.weight_decay if config.optimizer == "adamw" else 0.0
     groups = [{"params": inner, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -51,10 +54,12 @@ class Muon(torch.optim.Optimizer):
         width: int,
         decay: float,
         scale: float,
+        half: bool = False,
     ) -> None:
         groups = [{"params": list(matrices), "muon": True}, {"params": list(others), "muon": False}]
         super().__init__(groups, {"lr": 0.0})
         self.width, self.decay, self.scale = width, decay, scale
+        self.work = torch.bfloat16 if half else torch.float32
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -81,7 +86,7 @@ class Muon(torch.optim.Optimizer):
         for (_, columns), pairs in shapes.items():
             # The factor gives updates the size that Adam's have, so that rates compare.
             size = 0.2 * columns**0.5 * rate
-            updates = orthogonal(torch.stack([part for _, part in pairs]))
+            updates = orthogonal(torch.stack([part for _, part in pairs]), self.work)
             for (weight, _), update in zip(pairs, updates, strict=True):
                 weight.mul_(1 - rate * self.decay).sub_(update, alpha=size)
 
@@ -103,9 +108,9 @@ class Muon(torch.optim.Optimizer):
             p.addcdiv_(state["exp_avg"], spread, value=-rate / (1 - BETAS[0] ** steps))
 
 
-def orthogonal(x: Tensor) -> Tensor:
+def orthogonal(x: Tensor, work: torch.dtype = torch.float32) -> Tensor:
     """About the nearest semi-orthogonal matrix to each of x (N, rows <= columns)."""
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-12)
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-12)).to(work)
     for a, b, c in NEWTON_SCHULZ:
         gram = x @ x.transpose(-1, -2)
         x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x

@@ -44,7 +44,7 @@ VARIANTS: dict[str, list[str]] = {
     "3 rounds": ["--rounds", "3"],
     "no agreement": ["--alpha", "0"],
     "agreement counts 1": ["--alpha", "1"],
-    "half of the pairs joined": ["--joins", "0.5"],
+    "dropout 0.1": ["--dropout", "0.1"],
     "batches of 2,000 pieces": ["--batch-tokens", "2000"],
     "twice the learning rates": ["--lr", "8e-3", "--matrix-lr", "0.04"],
     "half the learning rates": ["--lr", "2e-3", "--matrix-lr", "0.01"],
@@ -56,7 +56,6 @@ VARIANTS: dict[str, list[str]] = {
     "soft targets, another seed": ["--soft-targets", "--seed", "2"],
     "no diagonal": ["--no-diagonal"],
     "no diagonal, another seed": ["--no-diagonal", "--seed", "2"],
-    "a wider teacher, too": [*SEEDS, "--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [
         *SEEDS,
         "--teacher",

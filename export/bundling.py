@@ -118,7 +118,7 @@ def export(options: Options, report: Report) -> Bundle:
         thresholds=thresholds,
         calibration=calibration,
         model=asdict(run.config.model),
-        training={**training(run), "cost": cost(run.folder), **options.about},
+        training={**training(run), **options.about},
         measured=measured,
         made_by=f"mx-export {__version__}, onnx {onnx.__version__}",
         files={},
@@ -178,12 +178,14 @@ def training(run: Run) -> dict[str, Any]:
     weights = hashlib.sha256((run.folder / MODEL).read_bytes()).hexdigest()
     vocab = hashlib.sha256(run.tokenizers[0].proto).hexdigest()
     train = run.config.train
-    start = started_from(run.folder)
+    start, spent = started_from(run.folder), cost(run.folder)
+    steps = spent.get("step", train.steps)  # a run may end before its last one
     return {
         "signature": f"mx-train|v:{__version__}|weights:{weights[:12]}|vocab:{vocab[:12]}"
-        f"|steps:{train.steps}|batch:{train.batch_tokens}|seed:{train.seed}",
+        f"|steps:{steps:.0f}|batch:{train.batch_tokens}|seed:{train.seed}",
         "weights_sha256": weights,
         "settings": asdict(train),
+        "cost": spent,
         **({"start": start} if start else {}),
     }
 

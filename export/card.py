@@ -85,7 +85,10 @@ def variant(manifest: Manifest) -> str:
     model = manifest.model
     if is_student(manifest):
         refined = model["refine"]
-        return f"scores corrected by {refined} channels" if refined else "no correction of scores"
+        parts = [
+            f"scores corrected by {refined} channels" if refined else "no correction of scores"
+        ]
+        return ", ".join(parts + ["no diagonal"] * (not model.get("diagonal", True)))
     parts = [
         "static-KV masked decoder" if model["masked"] else "autoregressive decoder",
         "leaky attention" if model["leaky"] else "no NULL",
@@ -150,8 +153,9 @@ def training(manifest: Manifest) -> list[str]:
     if "seconds" in spent:
         where = f" on {told['hardware']}" if "hardware" in told else ""
         lines.append(
-            f"- Cost: {spent['seconds'] / 60:,.0f} minutes{where}, {spent['step']:,.0f} steps, "
-            f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides"
+            f"- Cost: {spent['seconds'] / 60:,.1f} minutes{where}, {spent['step']:,.0f} steps, "
+            f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides; vocabulary, tokenising and "
+            "the links of a teacher come on top"
         )
     return [*lines, f"- Signature: `{told.get('signature', 'unknown')}`"]
 

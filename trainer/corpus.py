@@ -281,7 +281,10 @@ def teach(
     held_out = bool(texts.valid_last and not texts.valid_src)
     behind = (train.counts.read + line for line in valid.lines) if held_out else ()
     links = at_lines(found, chain(train.lines, behind))
-    write_links(folder / "train", islice(links, len(train)) if held_out else links)
+    count = write_links(folder / "train", islice(links, len(train)) if held_out else links)
+    report(f"{count:,} links to learn from")
+    if not count:
+        raise InputError(f"{' and '.join(names)} found no link in {texts.src} and {texts.tgt}")
     if held_out:
         write_links(folder / "valid", links)
     elif texts.valid_src and texts.valid_tgt and not any(map(is_bound_to_text, names)):
@@ -299,8 +302,9 @@ def teach(
 
 def write_links(
     folder: Path, links: Iterable[list[ScoredLink]], key: dict[str, Any] | None = None
-) -> None:
-    """What `data.TeacherLinks` reads; with a `key`, `key.json` says that all is there."""
+) -> int:
+    """What `data.TeacherLinks` reads; with a `key`, `key.json` says that all is there. Gives the
+    number of links."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         atomic_write(folder / "links.bin") as file,
@@ -316,6 +320,7 @@ def write_links(
     if key is not None:
         with atomic_write(folder / "key.json") as file:
             file.write(json.dumps(key).encode())
+    return end
 
 
 def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:

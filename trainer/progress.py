@@ -94,8 +94,11 @@ class Monitor:
 
     def validation(self, progress: "Progress", result: dict[str, Any], better: bool) -> None:
         self.write({**result, "seconds": round(progress.seconds, 3), "pieces": progress.pieces})
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in result.items() if name != "step")
-        self.note(f"step {progress.step:,}: {shown}{'  (best)' if better else ''}")
+        shown = [f"{name} {value:.4f}" for name, value in result.items() if name != "step"]
+        best = (
+            ["(best)"] * better if shown else ["nothing to validate on; the latest weights count"]
+        )
+        self.note(f"step {progress.step:,}: {'  '.join(shown + best)}")
 
 
 def step_of(line: str) -> float:

@@ -10,7 +10,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,7 @@ class Trainer:
         self.tokenizers = tokenizers(run, config)
         self.optimizer = make_optimizer(self.model, config.model.width, train)
         self.progress = Progress()
+        self.note: Callable[[str], None] = lambda text: None
         self.averaged: dict[str, Tensor] | None = None
         self.autocast, self.scaler = world.precision(train.precision)
         found = checkpoint.folders(run)
@@ -213,6 +214,7 @@ class Trainer:
             return self.data.links
         folder = self.run / "cache" / f"round-{number}"
         if self.world.rank == 0 and not (folder / "key.json").exists():
+            self.note(f"round {number + 1}: finding the network's own links to learn from")
             self.model.eval()
             with self.evaluated_weights(), self.autocast():
                 own = word_links(self.model, self.data.train, OWN, self.world.device)
@@ -339,6 +341,7 @@ def train(config: RunConfig, run: Path, data: Prepared, world: World, monitor: M
         raise MxError("--minutes is for one process: clocks differ between many; give --steps")
     trainer = Trainer(config, run, data, world)
     progress, settings = trainer.progress, config.train
+    trainer.note = monitor.note
     monitor.start(progress, settings.steps)
     done = ended(progress, settings) or stalled(progress, settings)
     stop = False

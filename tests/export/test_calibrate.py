@@ -47,6 +47,14 @@ def test_scores_that_part_right_from_wrong() -> None:
     assert 0.2 < thresholds.recall <= thresholds.aer <= thresholds.precision < 0.8
 
 
+def test_of_thresholds_that_are_as_good_the_middle_one() -> None:
+    """Not the highest, which a link of other text would hardly reach."""
+    scores = [np.array([[0.9998, 0.1], [0.1, 0.9996]])]
+    sure, possible = frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)})
+    thresholds, _ = calibrate(scores, [Gold(sure, possible)], "")
+    assert 0.4 < thresholds.aer < 0.7
+
+
 def test_without_candidates() -> None:
     nothing = Gold(frozenset(), frozenset())
     thresholds, table = calibrate([np.zeros((2, 2))], [nothing], "")

@@ -36,7 +36,7 @@ def test_the_card_tells_what_it_was_told(tmp_path):
     told = ["--data", "a corpus of ships", "--licence", "CC0", "--hardware", "two cores"]
     bundle, card = export(tmp_path, *told, "--limits", "It knows no trains.", "--text", "abc")
     for line in ("- Data: a corpus of ships\n", "- Licence of the data: CC0\n",
-                 "- Cost: 30 minutes on two cores, 3,000 steps, 2.5M pieces",
+                 "- Cost: 30.0 minutes on two cores, 3,000 steps, 2.5M pieces",
                  "- It knows no trains.\n", "Not measured: there were no gold links"):  # fmt: skip
         assert line in card
     assert bundle.manifest.training["text"] == "abc" and "limits" in bundle.manifest.training

@@ -131,7 +131,15 @@ def test_teachers_are_part_of_a_run(start, tmp_path):
     run = tmp_path / "run"
     _, _, first, *_ = start(run, kind="student")
     n = first.train.counts.read + first.valid.counts.read
-    path = tmp_path / "none.links"
-    path.write_text("\n" * n, "utf-8")
+    path = tmp_path / "few.links"
+    path.write_text("0-0\n" * n, "utf-8")
     _, _, second, *_ = start(run, {"teacher": [str(path)]}, kind="student")
-    assert len(first.links.links) and not len(second.links.links)
+    assert len(first.links.links) > len(second.links.links) == len(first.train)
+
+
+def test_a_teacher_without_links_is_refused(start, tmp_path):
+    path = tmp_path / "none.links"
+    _, _, data, *_ = start(tmp_path / "run", kind="student")
+    path.write_text("\n" * (data.train.counts.read + data.valid.counts.read), "utf-8")
+    with pytest.raises(MxError, match="none.links found no link in"):
+        start(tmp_path / "other", {"teacher": [str(path)]}, kind="student")

@@ -154,7 +154,7 @@ def training(manifest: Manifest) -> list[str]:
         where = f" on {told['hardware']}" if "hardware" in told else ""
         lines.append(
             f"- Cost: {spent['seconds'] / 60:,.1f} minutes{where}, {spent['step']:,.0f} steps, "
-            f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides; vocabulary, tokenising and "
+            f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides; vocabulary, tokens and "
             "the links of a teacher come on top"
         )
     return [*lines, f"- Signature: `{told.get('signature', 'unknown')}`"]

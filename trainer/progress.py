@@ -95,9 +95,7 @@ class Monitor:
     def validation(self, progress: "Progress", result: dict[str, Any], better: bool) -> None:
         self.write({**result, "seconds": round(progress.seconds, 3), "pieces": progress.pieces})
         shown = [f"{name} {value:.4f}" for name, value in result.items() if name != "step"]
-        best = (
-            ["(best)"] * better if shown else ["nothing to validate on; the latest weights count"]
-        )
+        best = ["(best)"] * better if shown else ["nothing to validate on: the latest weights"]
         self.note(f"step {progress.step:,}: {'  '.join(shown + best)}")
 
 

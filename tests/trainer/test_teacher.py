@@ -141,5 +141,5 @@ def test_a_teacher_without_links_is_refused(start, tmp_path):
     path = tmp_path / "none.links"
     _, _, data, *_ = start(tmp_path / "run", kind="student")
     path.write_text("\n" * (data.train.counts.read + data.valid.counts.read), "utf-8")
-    with pytest.raises(MxError, match="none.links found no link in"):
+    with pytest.raises(MxError, match=r"none\.links found no link in"):
         start(tmp_path / "other", {"teacher": [str(path)]}, kind="student")

@@ -1,11 +1,10 @@
 """Whether links stay as good when sentences are joined into long lines: AER of a bundle on a gold
 set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
 
-    python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp
+    python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp --name en-fr
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import records
@@ -50,7 +49,8 @@ def main() -> None:
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
     command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
-    command.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    command.add_argument("--name", help="of its row in the JSON file [not kept]")
+    command.add_argument("--json", type=Path, default=records.RESULTS / "long_lines.json")
     arguments = command.parse_args()
     text = [(split(s), split(t)) for s, t in read_pairs(arguments.src, arguments.tgt)]
     gold = read_links(arguments.gold).fit(len(text), arguments.src).sentences
@@ -69,10 +69,9 @@ def main() -> None:
             f"{row['aer']:5.2f} ({row['low']:.2f} to {row['high']:.2f})"
             f"  {row['precision']:6.2f} {row['recall']:6.2f}"
         )
-    if arguments.output:
+    if arguments.name:
         about = {"signature": aligner.signature(), **records.circumstances(("onnxruntime",))}
-        shown = json.dumps({**about, "joined": joined}, indent=2)
-        arguments.output.write_text(f"{shown}\n", "utf-8")
+        records.add(arguments.json, arguments.name, {**about, "joined": joined})
 
 
 if __name__ == "__main__":

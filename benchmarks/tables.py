@@ -4,7 +4,7 @@
     python benchmarks/tables.py --check  only say what would change; exit code 1 if anything does
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`, NAME being one of TABLES. Numbers
-are made by `accuracy` and `ablation`; nothing is measured here.
+are made by the benchmarks; nothing is measured here.
 """
 
 import json
@@ -169,10 +169,32 @@ def students(runs: Runs) -> str:
     )
 
 
+# ---- long lines ----
+
+
+def long_lines(runs: Runs) -> str:
+    """AER of each set when neighbouring pairs are joined, and the words of a side."""
+    sets = [name for name in SETS if name in runs]
+    head = " | ".join(f"{name}, words a side | AER (95 %)" for name in sets)
+    lines = [f"| joined | {head} |", "|---|" + "---|---|" * len(sets)]
+    for number in sorted({int(k) for name in sets for k in runs[name]["joined"]}):
+        cells = [long_line(runs[name]["joined"].get(str(number))) for name in sets]
+        lines.append(f"| {number} | {' | '.join(cells)} |")
+    about = "; ".join(f"{name}: `{runs[name]['signature']}`, {runs[name]['date']}" for name in sets)
+    return "\n".join([*lines, "", f"{about}; `benchmarks/results/long_lines.json`."])
+
+
+def long_line(row: dict[str, float] | None) -> str:
+    if row is None:
+        return " | "
+    return f"{row['words']:.1f} | {row['aer']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+
+
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
     "accuracy": ("accuracy.json", accuracy),
     "ablation": ("ablation.json", ablation),
     "students": ("students.json", students),
+    "long-lines": ("long_lines.json", long_lines),
 }
 
 

@@ -30,7 +30,7 @@ _TITLES = {
 }
 _TEXTS = (
     "valid_src", "valid_tgt", "valid_last", "gold_src", "gold_tgt", "gold", "vocab", "teacher",
-    "start",
+    "start", "langs",
 )  # fmt: skip
 
 
@@ -142,6 +142,12 @@ class TrainCommand(SectionedCommand):
     help="Begin with the weights, vocabulary, shape, --lowercase and --fold-accents of another run "
     "or of an exported student, not with random weights. Peak rates that are not given are then a "
     "quarter of the preset's, to keep what it knows. The preset is by default that of its kind.",
+)
+@click.option(
+    "--langs",
+    metavar="XX-YY",
+    help="Languages of SRC and TGT: a --teacher that was exported for them in the other order is "
+    "turned round.",
 )
 @click.option(
     "--device",

@@ -48,6 +48,7 @@ class Texts:
     vocab: str | None = None  # a SentencePiece model to use instead of learning one
     teacher: list[str] = field(default_factory=list)  # see `teacher.py`; else by the settings
     start: str | None = None  # a run or bundle whose weights and vocabulary are the first ones
+    langs: str | None = None  # of the text, like "de-en"
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells whether the training text is still the same."""
@@ -185,7 +186,7 @@ def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
         tokenise(texts, config, run, key, report)
     names = teachers(texts, config)
     taught = read_key(folder / "links")
-    if names and taught != (wanted := link_key(key, names)):
+    if names and taught != (wanted := link_key(key, names, texts.langs)):
         if taught and taught.get("teachers") != wanted["teachers"] and checkpoints(run):
             raise MxError(
                 f"{run} was taught by {' and '.join(names)} as it was before; "
@@ -271,7 +272,7 @@ def teach(
     def text() -> Iterator[tuple[list[str], list[str]]]:
         return words(texts.src, texts.tgt)
 
-    who = [open_teacher(name, text, config, report) for name in names]
+    who = [open_teacher(name, text, config, report, texts.langs) for name in names]
     train, valid = (TokenCache.open(run / "cache" / name, key) for name in ("train", "valid"))
     assert train is not None and valid is not None
     folder = run / "cache" / "links"
@@ -297,7 +298,7 @@ def teach(
     for old in (run / "cache").glob("round-*"):  # made from other links
         shutil.rmtree(old)
     with atomic_write(folder / "key.json") as file:
-        file.write(json.dumps(link_key(key, names)).encode())
+        file.write(json.dumps(link_key(key, names, texts.langs)).encode())
 
 
 def write_links(
@@ -333,9 +334,10 @@ def at_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
             line = next(numbers, None)
 
 
-def link_key(key: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def link_key(key: dict[str, Any], names: list[str], langs: str | None) -> dict[str, Any]:
     """What links depend on: the text, and who taught them."""
-    return {**key, "format": 3, "teachers": [identity(name) for name in names]}
+    found = {**key, "format": 3, "teachers": [identity(name) for name in names]}
+    return {**found, "langs": langs} if langs else found
 
 
 def identity(name: str) -> list[Any]:

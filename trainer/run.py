@@ -171,7 +171,7 @@ def opened(run: Path) -> tuple[RunConfig, Texts]:
 def wanted(command: Command, trained: bool) -> tuple[RunConfig, Texts, Start | None]:
     """The settings and texts that the command means, and the model that a new run begins with."""
     texts = wanted_texts(command)
-    start = open_start(texts.start) if texts.start and not trained else None
+    start = open_start(texts.start, texts.langs) if texts.start and not trained else None
     if command.texts is None:
         saved = from_json(command.run / "config.json")
         config = resolve("paper", asdict(saved.model) | asdict(saved.train), *command.overrides)

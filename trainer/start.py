@@ -45,12 +45,12 @@ class Start:
         publish(run, weights, START)
 
 
-def open_start(name: str) -> Start:
-    """The model in a run folder or a bundle."""
+def open_start(name: str, langs: str | None = None) -> Start:
+    """The model in a run folder, or in a bundle that must not have the languages turned round."""
     path = Path(name)
     if not path.exists():
         raise MxError(f"--start {name}: there is no such run folder or bundle")
-    found = from_run(path) if (path / "config.json").exists() else from_bundle(path)
+    found = from_run(path) if (path / "config.json").exists() else from_bundle(path, langs)
     model, sizes = found.config.model, [each.vocab_size for each in found.vocabularies]
     if sizes != ([model.src_vocab] if model.joint_vocab else [model.src_vocab, model.tgt_vocab]):
         raise MxError(f"--start {name}: its weights are for vocabularies of another size")
@@ -62,10 +62,15 @@ def from_run(run: Path) -> Start:
     return Start(str(run), config, list(dict.fromkeys(tokenizers(run, config))), model)
 
 
-def from_bundle(path: Path) -> Start:
+def from_bundle(path: Path, langs: str | None) -> Start:
     """A student from the widest of its float graphs."""
     bundle = Bundle.load(path)
     manifest = bundle.manifest
+    if langs and bundle.order(langs) < 0:
+        raise MxError(
+            f"--start {path} is a model for {' and '.join(bundle.pairs)}, not for {langs}: change "
+            "SRC and TGT over, and the languages with them"
+        )
     if manifest.model.get("kind") != "student":
         raise MxError(
             f"--start {path} is a bundle of Mask-Align, which keeps only what aligning needs; "

@@ -33,16 +33,21 @@ class Teacher(Protocol):
 
 
 def open_teacher(
-    name: str, learn_from: Callable[[], Iterator[Pair]], config: RunConfig, report: Report
+    name: str,
+    learn_from: Callable[[], Iterator[Pair]],
+    config: RunConfig,
+    report: Report,
+    langs: str | None = None,
 ) -> Teacher:
-    """The teacher of that name: `seed`, which learns from the text first, or a path."""
+    """The teacher of that name: `seed`, which learns from the text first, or a path. Exported
+    models are turned round if the text's languages are theirs in the other order."""
     if name == SEED:
         report("learning seed links with the statistical aligner")
         return SeedTeacher(learn_from(), config.train, report)
     path = Path(name)
     if (path / "config.json").exists():
         return RunTeacher(path)
-    return LinkFile(path) if is_bound_to_text(name) else BundleTeacher(path)
+    return LinkFile(path) if is_bound_to_text(name) else BundleTeacher(path, langs, report)
 
 
 def is_bound_to_text(name: str) -> bool:
@@ -106,10 +111,19 @@ class LinkFile:
 class BundleTeacher:
     """A model made by mx-export; the weight of a link is its calibrated probability."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, langs: str | None = None, report: Report = lambda text: None
+    ) -> None:
         from mx.engine.aligner import Aligner
 
-        self.aligner = Aligner.load(path, wish="recall")
+        self.aligner = Aligner.load(path, langs=langs, wish="recall")
+        bundle = self.aligner.bundle
+        told = bundle.languages != ("und", "und")
+        if langs and told and not bundle.order(langs):
+            report(f"{path} is a model for {' and '.join(bundle.pairs)}, not for {langs}")
+        elif told and not langs:
+            src, tgt = (side.replace("+", " or ") for side in bundle.languages)
+            report(f"{path} reads SRC as {src} and TGT as {tgt}; --langs turns it round")
 
     def align(self, pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
         stream = iter(pairs)

@@ -275,3 +275,10 @@ def test_the_installed_models_can_be_started_from(name):
     assert start.config.model.kind == "student" and start.config.train.lowercase
     starts = start.vocabularies[0].word_starts()
     assert torch.equal(start.model.starts(0).detach(), torch.from_numpy(starts))
+
+
+def test_a_model_with_the_languages_the_other_way_round_is_refused():
+    path = installed_models()["de+fr-en"]
+    assert open_start(str(path), "fr-en").model is not None
+    with pytest.raises(MxError, match="is a model for de-en and fr-en, not for en-fr: change SRC"):
+        open_start(str(path), "en-fr")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mx.engine.aligner import installed_models
 from mx.engine.errors import InputError, MxError
 from mx.trainer.corpus import Texts
 from mx.trainer.data import TeacherLinks
@@ -73,6 +74,20 @@ def test_runs_and_bundles_teach(start, tmp_path):
         tmp_path / "student", {"teacher": [str(run), str(bundle), "seed"]}, kind="student"
     )
     assert isinstance(data.links, TeacherLinks) and len(data.links.links)
+
+
+def test_a_model_is_turned_to_the_languages_of_the_text():
+    (path,) = set(installed_models().values())
+    notes = []
+    pair = ["the", "house", "is", "small", "."], ["la", "maison", "est", "petite", "."]
+    (turned,) = BundleTeacher(path, "en-fr", notes.append).align([pair])
+    (straight,) = BundleTeacher(path, "fr-en", notes.append).align([pair[::-1]])
+    assert turned and not notes
+    assert sorted((j, i, w) for i, j, w in turned) == sorted(straight)
+    BundleTeacher(path, "fi-hu", notes.append)
+    BundleTeacher(path, None, notes.append)
+    assert "is a model for de-en and fr-en, not for fi-hu" in notes[0]
+    assert "reads SRC as de or fr and TGT as en; --langs turns it round" in notes[1]
 
 
 def test_a_teacher_that_would_teach_nothing_is_refused(start, tmp_path):

@@ -155,8 +155,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) is additive and leaves each row a key."""
     if q.device.type == "cpu":  # where its gradient in bf16 takes ten times as long as in fp32
         with torch.autocast("cpu", enabled=False):
-            exact = (part.float() for part in (q, k, v))
-            return F.scaled_dot_product_attention(*exact, attn_mask=mask)
+            q, k, v = q.float(), k.float(), v.float()
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
 
 

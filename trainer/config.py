@@ -241,6 +241,10 @@ def check(config: RunConfig) -> RunConfig:
         raise MxError("impossible settings: " + "; ".join(problems))
     if model.kind == "student" and not model.leaky:
         problems.append("a student always has NULL: leaky cannot be off")
+    if model.kind != "student":
+        rounds, off = train.rounds > 1, not model.diagonal
+        given = {"soft_targets": train.soft_targets, "rounds": rounds, "no diagonal": off}
+        problems += [f"{name}: for students only" for name, odd in given.items() if odd]
     if model.kind != "student" and model.width % (2 * model.heads):
         problems.append(
             f"width {model.width} must be a multiple of twice the heads ({model.heads})"

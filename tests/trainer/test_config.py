@@ -57,6 +57,8 @@ def test_later_wins():
         ({"lr": 0.0}, "lr must be positive"),
         ({"lr": float("nan"), "clip": -1}, "lr must be positive; clip must not be negative"),
         ({"alpha": float("inf")}, "alpha must not be negative or infinite"),
+        ({"soft_targets": True, "rounds": 2}, "soft_targets: for students only; rounds: for"),
+        ({"diagonal": False}, "no diagonal: for students only"),
     ],
 )
 def test_impossible_settings_are_named(settings, message):

@@ -16,7 +16,7 @@ from mx.engine import __version__, cuts
 from mx.engine.backends import OUTPUTS, Backend, choose
 from mx.engine.backends.gpu import GpuOptions
 from mx.engine.batching import batches, pack
-from mx.engine.bundle import Bundle, Wish
+from mx.engine.bundle import Bundle, Wish, language_codes
 from mx.engine.decode import MODES, SOFT, Links, Rule
 from mx.engine.errors import BundleError, InputError, MxError
 from mx.engine.formats import null_rows, sentence_scores
@@ -30,6 +30,8 @@ CHUNK = 8192
 _MAX_CELLS = 1 << 26
 # What a direction of the user's is called by a model that is turned round.
 TURNED = {"forward": "backward", "backward": "forward"}
+# How else to get a model than by its languages.
+_WAYS = "give the path of one, which mx-train and mx-export make"
 
 Floats = npt.NDArray[np.float32]
 
@@ -129,7 +131,7 @@ class Aligner:
             gpu_memory: bytes to use at most on each GPU; None for 80 % of what is free.
             devices: numbers of the GPUs to use; None for all.
         """
-        bundle = Bundle.load(model if model is not None else installed(langs))
+        bundle = find_bundle(model, langs)
         swapped = langs is not None and bundle.order(langs) < 0
         chosen, reason = choose(
             bundle, backend, precision=dtype, threads=threads or default_threads(),
@@ -317,23 +319,38 @@ def installed_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.mx"))} if folder.is_dir() else {}
 
 
-def installed(langs: str | None = None) -> Path:
+def find_bundle(
+    model: str | Path | None, langs: str | None, *, flag: str = "langs", ways: str = _WAYS
+) -> Bundle:
+    """The given bundle, or the installed one for these languages. Errors name the user's `flag`
+    for the languages, and what other `ways` to a model there are."""
+    if model is None:
+        return Bundle.load(installed(langs, flag=flag, ways=ways))
+    models = installed_models()
+    served = (name == str(model) or Bundle.load(m).order(str(model)) for name, m in models.items())
+    if not os.path.exists(model) and any(served):
+        raise BundleError(
+            f"there is no model bundle {model}; check the path, or give {flag} {model} to use an "
+            "installed one"
+        )
+    bundle = Bundle.load(model)
+    if langs is not None and langs not in models and not bundle.order(langs):
+        language_codes(langs)  # other languages are no mistake, if they are any
+    return bundle
+
+
+def installed(langs: str | None = None, *, flag: str = "langs", ways: str = _WAYS) -> Path:
     """The installed bundle for these languages, in either order, or the only one."""
     models = installed_models()
     if not models:
-        raise BundleError(
-            "no model was given and none is installed; give one with -m, or make one: "
-            "mx-train, then mx-export"
-        )
+        raise BundleError(f"no model was given and none is installed; {ways}")
     bundles = {path: Bundle.load(path) for path in models.values()}
     several = {path: bundle.pairs for path, bundle in bundles.items() if len(bundle.pairs) > 1}
     names = ", ".join(", ".join(several.get(path, [name])) for name, path in models.items())
+    names += " (either way round)"
     if langs is None:
         if len(models) > 1 or several:
-            raise BundleError(
-                f"which model? installed: {names}; choose with --langs, give one with -m, or let "
-                "one be made for your text: --train-on-input"
-            )
+            raise BundleError(f"which model? installed: {names}; choose with {flag}, or {ways}")
         return next(iter(models.values()))
     # A model of this very name first, then one for these languages, then one turned round.
     if langs in models:
@@ -345,7 +362,5 @@ def installed(langs: str | None = None) -> Path:
         if found:
             which = ", ".join(path.stem for path in found)
             raise BundleError(f"there are several models for {langs}: {which}; give one's name")
-    raise BundleError(
-        f"there is no model for {langs}; installed: {names}; give one with -m, or let one be made "
-        "for your text: --train-on-input"
-    )
+    language_codes(langs)
+    raise BundleError(f"there is no model for {langs}; installed: {names}; {ways}")

@@ -92,8 +92,7 @@ def cut(
     elif src.endswith(JSON):
         form = Form("jsonl", errors, names)
     else:
-        found = ("tab" if tabbed(src) else "bars") if separator == "auto" else separator
-        form = Form(found, errors)
+        form = Form("tab" if tabbed(src, separator) else "bars", errors)
     return _cut_lines(files, chunk, form)
 
 

@@ -300,7 +300,7 @@ def language_codes(langs: str) -> tuple[str, str]:
     """Of `--langs`: `zh_Hans-en` is written with "_" inside a code, as "-" parts the two."""
     found = _LANGS.fullmatch(langs)
     if not found:
-        raise MxError(f"--langs must be two codes such as de-en, not {langs!r}")
+        raise MxError(f"the languages must be two codes such as de-en, not {langs!r}")
     return found[1].replace("_", "-"), found[2].replace("_", "-")
 
 

@@ -26,6 +26,7 @@ from mx.engine.helptext import SectionedCommand
 if TYPE_CHECKING:
     from mx.engine.aligner import Aligner
     from mx.engine.average import Average
+    from mx.engine.bundle import Bundle
     from mx.engine.corpus import Reader
     from mx.engine.fresh import Order
     from mx.engine.journal import Journal
@@ -45,6 +46,8 @@ _SECTIONS = {
 # What changes the bytes of shards, besides model and text.
 _CLUSTER_SETTINGS = ("format", "backend", "dtype", "mode", "threshold", "wish", "tokenize",
                      "one_based", "reverse")  # fmt: skip
+# How else to get a model than with --langs.
+_WAYS = "give one with -m, or let one be made for your text: --train-on-input"
 _HEURISTICS = ("soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 _FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3", "parquet")
 # What follows --ray is an address if it looks like one, else it is the first file.
@@ -373,6 +376,8 @@ def main(
         (_fit_for_one if options.ray is None else _fit_for_cluster)(options)
         if order:
             options = _with_model(options, order)
+        elif options.model and options.langs is None and not options.quiet:
+            _say_sides(options)
         (_align if options.ray is None else _cluster)(options)
     except MxError as error:
         if debug:
@@ -397,9 +402,10 @@ def _order(src: str | None, tgt: str | None, flags: dict[str, Any]) -> Order | N
             if value is not None:
                 raise MxError(f"--{name.replace('_', '-')} is for --train-on-input only")
         return None
-    for name in ("model", "tokenize"):
-        if flags[name]:
-            raise MxError(f"--train-on-input excludes --{name}: it learns from the words of SRC")
+    if flags["model"]:
+        raise MxError("--train-on-input excludes -m; --start begins the training with a model")
+    if flags["tokenize"]:
+        raise MxError("--train-on-input excludes --tokenize: it learns from the words of SRC")
     if flags["errors"] != "strict":
         raise MxError("--train-on-input learns from UTF-8 only: leave out what is not, `iconv -c`")
     if src is None or tgt is None:
@@ -408,7 +414,7 @@ def _order(src: str | None, tgt: str | None, flags: dict[str, Any]) -> Order | N
     from mx.engine.fresh import Order, seconds
 
     budget = seconds(more["budget"]) if more["budget"] else None
-    if flags["langs"]:
+    if flags["langs"] is not None:
         language_codes(flags["langs"])
     try:
         shlex.split(more["train_flags"] or "")
@@ -582,9 +588,15 @@ def _how(aligner: Aligner, average: Average | None) -> str:
     return aligner.signature() + more
 
 
+def _bundle(options: Options) -> Bundle:
+    from mx.engine.aligner import find_bundle
+
+    return find_bundle(options.model, options.langs, flag="--langs", ways=_WAYS)
+
+
 def _loading(options: Options) -> dict[str, Any]:
     return {
-        "model": options.model,
+        "model": _bundle(options).path,
         "langs": options.langs,
         "backend": options.backend,
         "dtype": options.dtype,
@@ -719,13 +731,12 @@ def _cluster(options: Options) -> None:
     """Align with --ray: blocks of the corpus on many machines, one file for each."""
     from mx.engine import blocks as cutting
     from mx.engine import ray
-    from mx.engine.aligner import CHUNK, installed
-    from mx.engine.bundle import Bundle
+    from mx.engine.aligner import CHUNK
     from mx.engine.pipeline import Counts
     from mx.engine.shards import Shards
 
     start = time.monotonic()
-    bundle = Bundle.load(options.model or installed(options.langs))
+    bundle = _bundle(options)
     load = {**_loading(options), "model": os.path.abspath(bundle.path)}
     work = ray.Work(load, options.format, options.one_based, options.reverse, options.tokenize,
                     options.chunk_pairs, options.batch_tokens)  # fmt: skip
@@ -782,6 +793,17 @@ def _same_way(hows: set[str]) -> set[str]:
 
 
 # ---- what is said ----
+
+
+def _say_sides(options: Options) -> None:
+    """Which side a given model takes for which language, as nobody has said it."""
+    bundle = _bundle(options)
+    if "und" not in bundle.languages:
+        src, tgt = (side.split("+") for side in bundle.languages)
+        _say(
+            f"reading the source as {' or '.join(src)} and the target as {' or '.join(tgt)}; "
+            f"--langs {tgt[0]}-{src[0]} turns the model round"
+        )
 
 
 def _progress(options: Options, total: Counts, resumed: int, start: float) -> None:

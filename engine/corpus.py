@@ -4,6 +4,7 @@ Knows lines, separators and numbers of lines; bytes are the matter of `files`, w
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,6 +19,8 @@ SEPARATORS = ("auto", "bars", "tab")
 
 # A chunk also ends at this many characters, so that very long lines do not fill the memory.
 MAX_CHARS = 1 << 24
+# A file of pairs must have a separator in one of so many first lines with words.
+MAX_BARE = 1000
 
 Split = Callable[[str], Words]
 
@@ -30,12 +33,36 @@ class Lines(Protocol):
     def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]: ...
 
 
-def tabbed(path: str) -> bool:
-    """Whether TAB separates the sides of a file of pairs: its first line with words decides."""
-    for line in read_lines(path, errors="replace"):
-        if line.strip(" \t\r"):
-            return "\t" in line
-    return False
+def tabbed(path: str, separator: str = "auto") -> bool:
+    """Whether TAB separates the sides of a file of pairs: its first line with words decides,
+    unless `separator` does. An error if no line seems to have a separator."""
+    for _, tab, found in _watched(path, separator, read_lines(path, errors="replace")):
+        if found:
+            return tab
+    return separator == "tab"
+
+
+def _watched(path: str, separator: str, lines: Iterator[str]) -> Iterator[tuple[str, bool, bool]]:
+    """Each line, whether TAB separates its sides, and whether there was a separator by now; an
+    error after the first lines with words, or at the end, if none of them had one."""
+    tab, found, bare = separator == "tab", False, 0
+    for line in lines:
+        if not found and line.strip(" \t\r"):
+            if separator == "auto" and not bare:
+                tab = "\t" in line
+            found = "\t" in line if tab else " ||| " in f" {line} "
+            bare += not found
+        yield line, tab, found
+        if not found and bare == MAX_BARE:
+            break
+    if bare and not found:
+        name = "standard input" if path == "-" else path
+        mark = "TAB" if tab else "` ||| `"
+        first = " and no TAB in the very first" if separator == "auto" else ""
+        raise InputError(
+            f"{name} must have a TAB or ` ||| ` between the sides of each line, unless TGT is "
+            f"given, a second file; found no {mark} in its first {bare:,} lines with words{first}"
+        )
 
 
 def columns(line: str, tab: bool) -> tuple[str, str]:
@@ -67,13 +94,12 @@ class Source:
     def _columns(self, first: int) -> Iterator[tuple[str, str]]:
         """A line without separator has an empty target: it gets no links, the others keep
         their places."""
-        chosen, tab = self.separator != "auto", self.separator == "tab"
-        if not chosen and first:
-            chosen, tab = True, tabbed(self.src)
-        for line in read_lines(self.src, errors=self.errors, first=first):
-            if not chosen and line.strip(" \t\r"):
-                tab, chosen = "\t" in line, True
-            yield columns(line, tab)
+        lines = read_lines(self.src, errors=self.errors, first=first)
+        if first or os.path.isfile(self.src):  # else it can be read only once
+            tab = tabbed(self.src, self.separator)
+            return (columns(line, tab) for line in lines)
+        watched = _watched(self.src, self.separator, lines)
+        return (columns(line, tab) for line, tab, _ in watched)
 
     def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
         """The lines from `first` to before `end`, counted from 0."""

@@ -66,7 +66,10 @@ def model_for(order: Order, say: Say, links: Path | None = None) -> Path:
     order, digest, kept = _placed(order)
     had = _trained(kept, digest)
     if had is not None and (had >= (order.budget or 0) or "--minutes" in order.flags):
-        say(f"using {kept}, which was trained on this text")
+        more = ""
+        if had < math.inf and "--minutes" not in order.flags:
+            more = f" for {_shown(int(had))}; a longer --budget trains it anew"
+        say(f"using {kept}, which was trained on this text{more}")
         return kept
     _make_room(kept)
     run = kept.with_name(f"{kept.name}.run")
@@ -144,7 +147,8 @@ def _start(name: str, langs: str | None) -> Path:
         if bundle.order(langs) < 0:
             raise MxError(
                 f"--start {name} is a model for {' and '.join(bundle.pairs)}, not for {langs}: "
-                "change SRC and TGT over, and the languages with them"
+                "change SRC and TGT over, and the languages with them; --reverse then still gives "
+                f"the links in the order of {langs}"
             )
     return path.resolve()
 
@@ -159,6 +163,8 @@ def _digest(order: Order) -> str:
     if order.start:
         found.update(f"\0start {_weights(Path(order.start))}".encode())
     for path in (order.src, order.tgt):
+        if path != "-" and not os.path.exists(path):
+            raise MxError(f"{path} does not exist; check the path")
         if path == "-" or not Path(path).is_file():
             raise MxError(f"--train-on-input reads the text several times; {path} is not a file")
         found.update(b"\0")
@@ -244,7 +250,9 @@ def _program(name: str, arguments: Sequence[str]) -> None:
     if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:
-        raise MxError(f"{name} ended with {code}, see above; the same command goes on from there")
+        # With 2 it was told a mistake, which the same command makes again.
+        hint = "" if code == 2 else "; the same command goes on from there"
+        raise MxError(f"{name} ended with {code}, see above{hint}")
 
 
 def _die_together() -> None:

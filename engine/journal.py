@@ -22,6 +22,14 @@ from mx.engine.errors import MxError
 from mx.engine.files import atomic_write, open_output, sync_folder
 
 _VERSION = 1
+# Settings that are not called as people know them, and those whose values would tell them nothing.
+_NAMES = {"how": "signature", "targets": "files to write"}
+_IN_WORDS = {
+    "mx-align": "another version of mx-align",
+    "model": "another model",
+    "average": "other files given with --average",
+    "separator": "another --separator, or another number of files",
+}
 
 
 @dataclass(frozen=True)
@@ -224,7 +232,8 @@ def _move(path: Path, target: Path) -> None:
 
 
 def _read(folder: Path, header: Mapping[str, Any], target: Path) -> tuple[list[Record], bool]:
-    """The records of a journal, and whether it was complete; none if there is no journal."""
+    """The records of a journal, and whether it was complete; none if there is no journal, or no
+    finished chunk in it, whatever it was begun with."""
     path = folder / "journal"
     if not path.exists():
         for part in folder.glob("part*"):
@@ -238,7 +247,6 @@ def _read(folder: Path, header: Mapping[str, Any], target: Path) -> tuple[list[R
             raise _damaged(path) from None
     if not lines:
         return [], False
-    _compare(lines[0], json.loads(_line(header)), target)
     complete = "complete" in lines[-1]
     try:
         records = [Record(**line) for line in lines[1 : len(lines) - complete]]
@@ -246,6 +254,8 @@ def _read(folder: Path, header: Mapping[str, Any], target: Path) -> tuple[list[R
         raise _damaged(path) from None
     if records and not records[-1].whole and not complete:
         records.pop()  # the input may have grown since, or been mended
+    if records or complete:
+        _compare(lines[0], json.loads(_line(header)), target)
     return records, complete
 
 
@@ -268,7 +278,8 @@ def _damaged(path: Path) -> MxError:
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any], target: Path) -> None:
     changed = [
-        f"{key.replace('_', '-')} {old.get(key)!r}, now {new.get(key)!r}"
+        _IN_WORDS.get(key)
+        or f"{_NAMES.get(key, key).replace('_', '-')} {old.get(key)!r}, now {new.get(key)!r}"
         for key in sorted(set(old) | set(new))
         if old.get(key) != new.get(key)
     ]

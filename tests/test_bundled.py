@@ -9,6 +9,7 @@ from test_boundaries import run_guarded
 
 from mx.engine import Aligner, MxError, cli
 from mx.engine.aligner import installed, installed_models
+from mx.engine.bundle import Bundle
 from mx.engine.view.cli import main as view
 
 DATA = Path(__file__).parent / "data"
@@ -58,10 +59,38 @@ def test_accents_do_not_matter():
 
 def test_languages_without_a_model_are_named():
     assert list(installed_models()) == ["de+fr-en"]
-    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, fr-en"):
+    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, fr-en") as found:
         Aligner.load(langs="fi-hu")
-    with pytest.raises(MxError, match=r"which model\? installed: de-en, fr-en; choose"):
+    with pytest.raises(MxError, match=r"which model\? installed: de-en, fr-en .*choose") as other:
         Aligner.load()
+    assert " -" not in f"{found.value} {other.value}"  # no flags, which are of commands
+
+
+def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "_leave", sys.exit)
+    monkeypatch.chdir(tmp_path)
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
+    for command, made in ((cli.main, True), (view, False)):
+        none = CliRunner().invoke(command, [*files, "--langs", "fi-hu"])
+        assert none.exit_code == 2 and "(either way round); give one with -m" in none.stderr
+        assert ("--train-on-input" in none.stderr) == made
+        path = CliRunner().invoke(command, [*files, "-m", "en-fr"])
+        assert path.exit_code == 2 and "or give --langs en-fr to use" in path.stderr
+    which = CliRunner().invoke(cli.main, files)
+    assert which.exit_code == 2 and "choose with --langs, or give one with -m" in which.stderr
+
+
+def test_how_a_given_model_reads_the_sides_is_said(monkeypatch):
+    monkeypatch.setattr(cli, "_leave", sys.exit)
+    line = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "-m", str(installed("en-fr"))]
+    note = "mx-align: reading the source as de or fr and the target as en; --langs en-de turns the "
+    said = CliRunner().invoke(cli.main, line).stderr
+    assert said.startswith(note) and said.count("reading") == 1
+    assert CliRunner().invoke(cli.main, [*line, "--quiet"]).stderr == ""
+    assert "reading" not in CliRunner().invoke(cli.main, [*line, "--langs", "en-fr"]).stderr
+    monkeypatch.setattr(Bundle, "languages", ("und", "und"))
+    unknown = CliRunner().invoke(cli.main, line)
+    assert unknown.exit_code == 0 and "reading" not in unknown.stderr
 
 
 def test_a_model_for_other_languages_is_not_used_in_silence(monkeypatch, tmp_path):

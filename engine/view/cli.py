@@ -289,13 +289,14 @@ def _add(collector: Collector, chunk: list[tuple[list[str], list[str], Row]]) ->
 
 
 def _from_model(options: Options) -> tuple[Page, int]:
-    from mx.engine.aligner import CHUNK, Aligner
+    from mx.engine.aligner import CHUNK, Aligner, find_bundle
     from mx.engine.corpus import Reader, Source
     from mx.engine.pipeline import stream
     from mx.engine.view.digest import Collector
     from mx.engine.view.model import model_page
 
-    aligner = Aligner.load(options.model, langs=options.langs)
+    bundle = find_bundle(options.model, options.langs, flag="--langs", ways="give one with -m")
+    aligner = Aligner.load(bundle.path, langs=options.langs)
     collector = Collector(options.sample or None)
     chunks = Reader(Source(options.src, options.tgt), CHUNK).chunks()
     for done in stream(aligner.engine([collector]), chunks, aligner.backend.workers):

@@ -115,6 +115,8 @@ def test_what_cannot_be_cut(tmp_path):
     for name in ("-", "c.gz", "c.zst"):
         with pytest.raises(InputError, match="by one machine only"):
             blocks.cut(name, None, 8)
+    with pytest.raises(InputError, match=r"s must have a TAB or ` \|\|\| ` between the sides"):
+        blocks.cut(str(tmp_path / "s"), None, 8)
     with pytest.raises(InputError, match=r"line 2, byte 2: not valid UTF-8"):
         (tmp_path / "s").write_bytes(b"a\n\xff\n")
         lines_of(blocks.cut(str(tmp_path / "s"), str(tmp_path / "s"), 1))

@@ -44,7 +44,8 @@ def run(bundle, monkeypatch):
     monkeypatch.setattr(cli, "_leave", leave)
 
     def run(*arguments, stdin=b"", code=0, model=bundle):
-        line = [*map(str, arguments), *(["-m", str(model)] if model else [])]
+        named = ["-m", str(model), "--langs", "de-en"] if model else []
+        line = [*map(str, arguments), *named]
         result = CliRunner().invoke(cli.main, line, input=stdin)
         assert result.exit_code == code, result.output
         return result
@@ -103,6 +104,25 @@ def test_one_file_of_pairs(run, work, bundle):
         == out(run("-", "--separator", "tab", stdin=b"\n" + b"a ||| b\tc\n"))[1:]
     )
     assert out(run("-", "c.tgt", stdin=Path("c.src").read_bytes())) == out(run("c.src", "c.tgt"))
+
+
+def test_a_forgotten_second_file(run, work, wanted):
+    """Nothing would be linked; standard input is answered until that is known."""
+    wrong = "must have a TAB or ` ||| ` between the sides of each line, unless TGT is given"
+    Path("c.src.gz").write_bytes(gzip.compress(b"the cat\n" * 2000))
+    for name in ("c.tgt", "c.src.gz"):
+        Path("c.tgt").write_text("the cat\n\nthe mat\n")
+        result = run(name, "-o", "out", code=2)
+        assert f"{name} {wrong}" in result.stderr and not Path("out.partial").exists()
+    result = run("-", "--chunk-pairs", 1, stdin=b"the cat\n" * 2000, code=2)
+    assert f"standard input {wrong}" in result.stderr and out(result) == [""] * 1000
+    run("-", "-o", "out", stdin=b"the cat\n", code=2)
+    Path("c.tgt").write_text("".join(f"{line}\n" for line in TGT), "utf-8")
+    run("c.src", "c.tgt", "-o", "out")
+    assert Path("out").read_text().split("\n")[:-1] == wanted
+    some = b"bare\n" * 999 + b"the cat ||| die Katze\n" + b"bare\n" * 2000
+    links = out(run("-", stdin=some))
+    assert len(links) == 3000 and [n for n, line in enumerate(links) if line] == [999]
 
 
 def test_different_line_counts_are_found_where_they_happen(run, work, wanted):
@@ -339,7 +359,15 @@ def test_changed_links_of_others_between_runs(run, work, others):
     assert "the input has changed since the first run" in found.stderr
     Path("b").write_text("\n" * 7)
     found = run("c.src", "c.tgt", "--average", "b", "-o", "out", "--chunk-pairs", 2, code=2)
-    assert "was begun with average [8], now [7]" in found.stderr
+    assert "was begun with other files given with --average; repeat" in found.stderr
+
+
+def test_a_first_try_without_result_is_not_in_the_way(run, work, others):
+    Path("short").write_text("0-0\n")
+    run("c.src", "c.tgt", "--average", "short", "-o", "out", code=2)
+    assert Path("out.partial").exists()
+    run("c.src", "c.tgt", "--average", "a", "-o", "out")
+    assert Path("out").read_text() == run("c.src", "c.tgt", "--average", "a").stdout
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 9])
@@ -414,7 +442,8 @@ def start(*arguments, **options) -> subprocess.Popen:
 
 def test_closed_pipe(bundle, work):
     Path("big").write_text("the cat ||| die Katze\n" * 20000)
-    with start("big", "-m", bundle, "--chunk-pairs", 50, stdout=subprocess.PIPE) as process:
+    line = ("big", "-m", bundle, "--langs", "de-en", "--chunk-pairs", 50)
+    with start(*line, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.wait(30) == 141
@@ -423,7 +452,8 @@ def test_closed_pipe(bundle, work):
 
 def test_ctrl_c_keeps_what_is_finished(bundle, work, run):
     read, write = os.pipe()
-    with start("-", "-m", bundle, "-o", "out", "--chunk-pairs", 2, stdin=read) as process:
+    line = ("-", "-m", bundle, "--langs", "de-en", "-o", "out", "--chunk-pairs", 2)
+    with start(*line, stdin=read) as process:
         os.close(read)
         os.write(write, b"the cat ||| die Katze\n" * 5)
         for _ in range(200):
@@ -447,7 +477,7 @@ def test_full_disk_keeps_what_is_finished(bundle, work, run):
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    arguments = ("big", "-m", bundle, "-o", "out", "--chunk-pairs", 100)
+    arguments = ("big", "-m", bundle, "--langs", "de-en", "-o", "out", "--chunk-pairs", 100)
     with start(*arguments, preexec_fn=small_files) as process:
         assert process.wait(60) == 2
         message = process.stderr.read().decode()

@@ -83,6 +83,34 @@ def test_shards_divide_the_lines(tmp_path_factory, n, of, multiple):
         assert max(sizes) - min(sizes) <= 1
 
 
+def test_lines_without_a_separator_keep_their_places(source, monkeypatch):
+    monkeypatch.setattr(corpus, "MAX_BARE", 3)
+    bars = ["", "bare", "bare too", "a ||| b", *["bare"] * 5]
+    sides = [(s.strip(), t.strip()) for s, t in source(bars).lines()]
+    assert sides == [(s, "b" if s == "a" else "") for s in ["", *bars[1:3], "a", *bars[4:]]]
+    late = source(bars, shard=(2, 2))  # whose own lines have none
+    assert len(list(late.within(*late.share()))) == 5
+    assert len(list(source(["", " ", "\t"]).lines())) == 3
+
+
+@pytest.mark.parametrize(
+    ("separator", "lines", "found"),
+    [
+        ("auto", ["", "a b", "a|||b"], "` ||| ` in its first 2 lines with words and no TAB in the"),
+        ("auto", ["a", "b", "c", "d ||| e"], "` ||| ` in its first 3 lines with words and no TAB"),
+        ("bars", ["a\tb"], "` ||| ` in its first 1 lines with words"),
+        ("tab", ["a ||| b"], "TAB in its first 1 lines with words"),
+    ],
+)
+@pytest.mark.parametrize("shard", [(1, 1), (1, 2), (2, 2)])
+def test_a_second_file_seems_forgotten(source, monkeypatch, separator, lines, found, shard):
+    monkeypatch.setattr(corpus, "MAX_BARE", 3)
+    wanted = r"src must have a TAB or ` \|\|\| ` .*, unless TGT is given, a second file; found no "
+    with pytest.raises(InputError, match=wanted) as error:
+        Reader(source(lines, separator=separator, shard=shard), 4)
+    assert found in str(error.value)
+
+
 def test_an_error_comes_with_the_lines_before_it(source):
     reader = Reader(source(LINES, LINES[:6]), 4)
     got = []

@@ -47,6 +47,7 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     first = subprocess.run(line, capture_output=True, text=True, timeout=900)
     assert first.returncode == 0, first.stderr
     assert f"kept the model in {wanted.keep}" in first.stderr and "step 6/" in first.stderr
+    assert "reading the source as" not in first.stderr  # the model is of this text
     links = first.stdout.split("\n")[:-1]
     assert len(links) == 120 and all("-" in line for line in links)
     bundle = Bundle.load(wanted.keep)
@@ -104,10 +105,14 @@ def test_a_longer_time_trains_anew(order, monkeypatch):
             Path(arguments[arguments.index("-o") + 1]).mkdir(exist_ok=True)
 
     monkeypatch.setattr(fresh, "_program", program)
-    for budget, trained in ((80, 1), (80, 1), (None, 1), (60, 1), (7200, 2), (3600, 2)):
-        model_for(order(budget=budget, flags=""), lambda line: None)
+    said: list[str] = []
+    for budget, trained in ((10, 1), (10, 1), (None, 1), (5, 1), (7200, 2), (3600, 2)):
+        kept = model_for(order(budget=budget, flags=""), said.append)
         assert len(lines) == 2 * trained
     assert "--force" in lines[-1]
+    used = [line.removeprefix(f"using {kept}, which was ") for line in said if "using" in line]
+    ends = ["10 s"] * 3 + ["120 min"]
+    assert used == [f"trained on this text for {x}; a longer --budget trains it anew" for x in ends]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +200,7 @@ def test_a_started_model_aligns(corpus, tmp_path):
     [
         ("fr-en", "en-fr", "--start fr-en is a model for de-en and fr-en, not for en-fr: change"),
         ("en-fr", None, "--start en-fr is a model for de-en and fr-en, not for en-fr: change"),
+        ("en-fr", None, "--reverse then still gives the links in the order of en-fr"),
         ("fi-hu", None, "no installed model of that name; installed: de-en, fr-en"),
         (".", None, "neither a bundle nor a trained run: no config.json"),
     ],
@@ -205,9 +211,12 @@ def test_models_that_cannot_be_started_from(order, start, langs, message, monkey
         model_for(order(start=start, langs=langs), lambda line: None)
 
 
-def test_what_a_failed_program_leads_to():
-    with pytest.raises(MxError, match=r"mx-train ended with \d, see above"):
-        fresh._program("mx-train", ["json.tool", "/no/such/file"])
+def test_what_a_failed_program_leads_to(corpus):
+    """Mistakes, of code 2, are made again by the same command."""
+    with pytest.raises(MxError, match="mx-train ended with 1, see above; the same command goes on"):
+        fresh._program("mx-train", ["json.tool", str(corpus[0])])
+    with pytest.raises(MxError, match=r"mx-train ended with 2, see above$"):
+        fresh._program("mx-train", ["json.tool", "--no-such-flag"])
 
 
 @pytest.mark.parametrize(
@@ -215,13 +224,15 @@ def test_what_a_failed_program_leads_to():
     [
         (["c.src", "c.tgt", "--budget", "5m"], "--budget is for --train-on-input only"),
         (["c.src", "c.tgt", "--start", "en-fr"], "--start is for --train-on-input only"),
-        (["c.src", "c.tgt", "--train-on-input", "-m", "x.mx"], "excludes --model"),
+        (["c.src", "c.tgt", "--train-on-input", "-m", "x.mx"], "excludes -m; --start begins"),
         (["c.src", "c.tgt", "--train-on-input", "--tokenize"], "excludes --tokenize"),
         (["c.src", "--train-on-input"], "needs SRC and TGT, two files"),
         (["c.src", "-", "--train-on-input"], "- is not a file"),
+        (["c.src", "c.tgtt", "--train-on-input"], "c.tgtt does not exist; check the path"),
         (["c.src", "c.tgt", "--train-on-input", "--budget", "x"], "must be a time like 30m"),
         (["c.src", "c.tgt", "--train-on-input", "--errors", "replace"], "from UTF-8 only"),
         (["c.src", "c.tgt", "--train-on-input", "--langs", "english"], "two codes such as de-en"),
+        (["c.src", "c.tgt", "--train-on-input", "--langs", ""], "two codes such as de-en"),
         (["c.src", "c.tgt", "--train-on-input", "--train-flags", "'"], "No closing quotation"),
         (["c.src", "c.tgt", "--train-on-input", "-o", "no/links"], "its folder does not exist"),
         (["c.src", "c.tgt", "--train-on-input", "-o", "c.src"], "would be overwritten"),

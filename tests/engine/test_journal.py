@@ -132,6 +132,44 @@ def test_other_settings_are_named(tmp_path):
     assert target.read_bytes() == b"new\n"
 
 
+def test_settings_that_say_little_are_put_in_words(tmp_path):
+    target = tmp_path / "out"
+    sizes = {"how": "a|thr:0.1", "model": "12ab", "average": [12800]}
+    with Journal.open([target], sizes) as journal:
+        write(journal, b"line\n")
+    changed = {"how": "a|thr:0.2", "model": "34cd", "average": [6400]}
+    with pytest.raises(MxError) as found, Journal.open([target], changed):
+        pass
+    said = "with other files given with --average; signature 'a|thr:0.1', now 'a|thr:0.2'; another"
+    assert f"{said} model; repeat" in str(found.value)
+
+
+@pytest.mark.parametrize("whole", [None, False])
+def test_without_a_finished_chunk_it_is_begun_anew(tmp_path, whole):
+    """Whatever it was begun with: a first try must not be in the way of the second."""
+    target = tmp_path / "out"
+    with Journal.open([target, tmp_path / "scores"], SETTINGS, notes=True) as journal:
+        if whole is not None:
+            journal.append([b"too short\n"] * 3, 2, "d", [2, 0, 0, 0, 1, 4], whole)
+    for _ in range(2):
+        with Journal.open([target], {**SETTINGS, "one_based": True}) as journal:
+            assert journal.records == [] and not journal.complete
+    with Journal.open([target], SETTINGS) as journal:
+        write(journal, b"new\n")
+        journal.finish()
+    assert target.read_bytes() == b"new\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_empty_output_that_is_complete_is_not_begun_anew(tmp_path):
+    target = tmp_path / "out"
+    with Journal.open([target], SETTINGS) as journal:
+        journal._note({"complete": True})
+    other = Journal.open([target], {**SETTINGS, "one_based": True})
+    with pytest.raises(MxError, match="one-based False, now True"), other:
+        pass
+
+
 def test_two_at_once(tmp_path):
     again = Journal.open([tmp_path / "out"], SETTINGS)
     busy = pytest.raises(MxError, match="another mx-align is writing")

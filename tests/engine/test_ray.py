@@ -109,7 +109,7 @@ def cluster(work) -> Iterator[Cluster]:
 
 
 def start(work: Path, cluster: Cluster, *arguments: str) -> subprocess.Popen:
-    line = [*COMMAND, "--ray", cluster.address, *arguments, "-m", "toy.mx"]
+    line = [*COMMAND, "--ray", cluster.address, *arguments, "-m", "toy.mx", "--langs", "de-en"]
     return subprocess.Popen(
         line, cwd=work, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -10,7 +10,7 @@ from bundles import write_toy
 from mx.engine import aligner as aligner_module
 from mx.engine.aligner import Aligner, installed
 from mx.engine.bundle import Bundle, write_bundle
-from mx.engine.errors import BundleError
+from mx.engine.errors import BundleError, MxError
 
 SRC = ["die Katze saß auf der Matte", "", "The Cat", "a\tb  c ", "hello"]
 TGT = ["the cat sat on the mat", "the", "die Katze", "d", "x y z"]
@@ -80,12 +80,32 @@ def models(bundle, tmp_path, monkeypatch):
 def test_the_fitting_model_is_found_in_either_order(models):
     assert installed("de-en") == installed("en-de") == models["de-en"]
     assert installed("fr2") == models["fr2"]
-    with pytest.raises(BundleError, match=r"no model for fi-hu; installed: de-en, fr, fr2; .*-m"):
+    names = r"installed: de-en, fr, fr2 \(either way round\)"
+    with pytest.raises(BundleError, match=rf"no model for fi-hu; {names}; give the path of one"):
         installed("fi-hu")
     with pytest.raises(BundleError, match="several models for en-fr: fr, fr2"):
         installed("en-fr")
-    with pytest.raises(BundleError, match=r"which model\? installed: de-en, fr, fr2; .*--langs"):
+    with pytest.raises(
+        BundleError, match=rf"which model\? {names}; choose with langs, or give the"
+    ):
         installed()
+
+
+@pytest.mark.parametrize("langs", ["en_fr", "en", "", "en-fr ", "de-en-fr"])
+def test_languages_are_two_codes(bundle, models, langs):
+    for model in (None, bundle):
+        with pytest.raises(MxError, match=f"must be two codes such as de-en, not '{langs}'"):
+            Aligner.load(model, langs=langs)
+    assert not Aligner.load(bundle, langs="fi-hu").swapped
+
+
+@pytest.mark.parametrize("name", ["en-de", "fr2"])
+def test_languages_given_as_a_path(models, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BundleError, match=f"no model bundle {name}; .* give langs {name} to use"):
+        Aligner.load(name)
+    with pytest.raises(BundleError, match=r"no model bundle fi-hu; check the path$"):
+        Aligner.load("fi-hu")
 
 
 def test_one_model_may_serve_several_pairs(bundle, tmp_path, monkeypatch):
@@ -96,7 +116,7 @@ def test_one_model_may_serve_several_pairs(bundle, tmp_path, monkeypatch):
     for langs, turned in (("de-en", False), ("FR-en", False), ("en-fr", True), ("en-de", True)):
         assert installed(langs) == found["joint"]
         assert Aligner.load(langs=langs).swapped == turned
-    with pytest.raises(BundleError, match=r"no model for de-fr; installed: de-en, fr-en; "):
+    with pytest.raises(BundleError, match=r"no model for de-fr; installed: de-en, fr-en \("):
         installed("de-fr")
-    with pytest.raises(BundleError, match=r"which model\? installed: de-en, fr-en; .*--langs"):
+    with pytest.raises(BundleError, match=r"which model\? installed: de-en, fr-en \(.*langs"):
         installed()

@@ -15,16 +15,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from mx.engine.aligner import installed_models
 from mx.engine.bundle import MANIFEST, Bundle
 from mx.engine.errors import BundleError, MxError
+from mx.engine.files import read_lines
 
 PRESET = "student"  # learns and aligns fastest
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
 BUDGET = 30 * 60
+# Pairs from which on statistics know more than a model that has learned from another text before.
+_MANY = 10_000
 # With these flags mx-train finds its teacher's links itself.
 _TAUGHT = re.compile(r"--(teacher|preset|warm-start|config|fold-accents|valid-src)\b")
 _NEEDED = ("torch", "safetensors", "onnx")
@@ -104,6 +108,12 @@ def links_for(order: Order, say: Say) -> Path:
         line += ["--scores", str(links)] + (["--quiet"] if order.quiet else [])
         _program("mx-seed", line)
     return links
+
+
+def is_average_better(order: Order, links: Path) -> bool:
+    """Whether the model is worth averaging with the statistical `links`: not if it has learned
+    from another text before, and this one is small."""
+    return not order.start or sum(1 for _ in islice(read_lines(links), _MANY)) == _MANY
 
 
 def _placed(order: Order) -> tuple[Order, str, Path]:

@@ -15,7 +15,7 @@ from mx.engine.aligner import installed
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
 from mx.engine.files import read_lines
-from mx.engine.fresh import Order, links_for, model_for, seconds
+from mx.engine.fresh import Order, is_average_better, links_for, model_for, seconds
 
 
 @pytest.fixture
@@ -188,11 +188,20 @@ def test_a_started_model_aligns(corpus, tmp_path):
     done = subprocess.run(line, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "starting with the weights and the vocabulary of" in done.stderr
+    assert "a text this small adds nothing by statistics: not averaged" in done.stderr
     assert done.stdout.count("\n") == 120 and "-" in done.stdout
     found, old = Bundle.load(kept), Bundle.load(installed("fr-en"))
     assert found.manifest.model == old.manifest.model
     assert found.manifest.tokenizer == old.manifest.tokenizer
     assert found.read("src.spm") == old.read("src.spm")
+
+
+def test_statistics_of_a_small_text_are_not_averaged_with_a_model_of_another(order, tmp_path):
+    few, many = tmp_path / "few", tmp_path / "many.links"
+    few.write_text("0-0:0.5\n" * 9_999, "utf-8")
+    many.write_text("0-0:0.5\n" * 10_000, "utf-8")
+    assert is_average_better(order(), few) and is_average_better(order(start="fr-en"), many)
+    assert not is_average_better(order(start="fr-en"), few)
 
 
 @pytest.mark.parametrize(

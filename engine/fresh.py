@@ -29,6 +29,8 @@ _STEPS = "1000000"
 BUDGET = 30 * 60
 # Pairs from which on statistics know more than a model that has learned from another text before.
 _MANY = 10_000
+# Pairs below which few words are common enough to be learned as a whole, and the pieces for them.
+_FEW, _PIECES = 50_000, "4000"
 # With these flags mx-train finds its teacher's links itself.
 _TAUGHT = re.compile(r"--(teacher|preset|warm-start|config|fold-accents|valid-src)\b")
 _NEEDED = ("torch", "safetensors", "onnx")
@@ -113,7 +115,12 @@ def links_for(order: Order, say: Say) -> Path:
 def is_average_better(order: Order, links: Path) -> bool:
     """Whether the model is worth averaging with the statistical `links`: not if it has learned
     from another text before, and this one is small."""
-    return not order.start or sum(1 for _ in islice(read_lines(links), _MANY)) == _MANY
+    return not order.start or _has(links, _MANY)
+
+
+def _has(links: Path, pairs: int) -> bool:
+    """Whether the text of these links has so many pairs."""
+    return sum(1 for _ in islice(read_lines(links), pairs)) == pairs
 
 
 def _placed(order: Order) -> tuple[Order, str, Path]:
@@ -231,6 +238,8 @@ def _training(order: Order, run: Path, links: Path | None) -> list[str]:
     line += ["--quiet"] if order.quiet else []
     if links and not _TAUGHT.search(order.flags):
         line += ["--teacher", str(links.absolute())]
+        if not order.start and not _has(links, _FEW):
+            line += ["--vocab-size", _PIECES]
     return [*line, *shlex.split(order.flags)]
 
 

@@ -118,11 +118,18 @@ def test_a_longer_time_trains_anew(order, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "taught"), [("--alpha 1", True), ("--teacher x", False), ("--preset tiny", False)]
 )
-def test_the_links_by_statistics_teach_unless_others_do(order, monkeypatch, flags, taught):
+def test_the_links_by_statistics_teach_unless_others_do(
+    order, monkeypatch, tmp_path, flags, taught
+):
     lines: list[list[str]] = []
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
-    model_for(order(flags=flags), lambda line: None, Path("/s.links"))
-    assert ("/s.links" in lines[0]) == taught
+    links = tmp_path / "s.links"
+    for pairs in (10, 50_000):
+        links.write_text("0-0:0.5\n" * pairs, "utf-8")
+        model_for(order(flags=flags), lambda line: None, links)
+        line = lines[-2]
+        assert (str(links) in line) == taught
+        assert ("--vocab-size" in line) == (taught and pairs == 10)  # of a small text
 
 
 def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):

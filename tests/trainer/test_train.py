@@ -62,8 +62,9 @@ def test_batches_grow_and_seed_links_fade():
 
 
 def test_the_best_is_the_first_of_equals():
-    results = [{"step": k, "accuracy": a, "aer": e, "nll": n} for k, a, e, n in
-               ((1, 0.5, 0.3, 2), (2, 0.7, 0.2, 3), (3, 0.7, 0.2, 1), (4, 0.6, 0.1, 1))]  # fmt: skip
+    rows = (1, 0.5, 0.3, 2), (2, 0.7, 0.2, 3), (3, 0.7, 0.2, 1), (4, 0.6, 0.1, 1)
+    names = "step", "accuracy", "aer", "nll"
+    results = [dict(zip(names, row, strict=True)) for row in rows]
     progress = Progress(results=results)
     assert progress.best(3, "accuracy") == [2, 3, 4]
     assert progress.best(2, "aer") == [4, 2]

@@ -117,7 +117,7 @@ class TrainConfig:
     keep: int = option(2, "checkpoints kept besides the best one")
     average: int = option(1, "average the weights of this many best checkpoints at the end")
     patience: int = option(20, "stop after this many validations without better accuracy; 0: never")
-    select: Literal["accuracy", "nll", "aer"] = option(
+    select: Literal["accuracy", "aer"] = option(
         "accuracy", "what the best weights and early stopping go by (aer needs --gold)"
     )
     threshold: float = option(0.2, "link threshold tau for AER during training")
@@ -187,7 +187,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 3000,
         "eval_every": 250,
         "patience": 8,
-        "select": "nll",
         **_SMALL,
         "joins": 0.25,
         "threshold": 0.5,

@@ -106,7 +106,7 @@ class Progress:
     def best(self, n: int, select: str) -> list[int]:
         """The steps of the n best validations, best first; the latest where none was measured."""
         measured = [r for r in self.results if select in r] or self.results
-        sign = 1 if select == "accuracy" else -1
+        sign = -1 if select == "aer" else 1
         # Of equals the first one measured wins: staying level is no improvement.
         ranked = sorted(
             measured,

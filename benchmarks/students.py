@@ -29,6 +29,8 @@ SEEDS = ["--teacher", "{seeds}"]
 VARIANTS: dict[str, list[str]] = {
     "default": [],
     "default, another seed": ["--seed", "2"],
+    "default, again": [],
+    "default, another seed, again": ["--seed", "2"],
     "no correction": ["--refine", "0"],
     "correction of 8 channels": ["--refine", "8"],
     "1 layer": ["--encoder-layers", "1"],

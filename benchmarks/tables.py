@@ -100,18 +100,21 @@ def memory(run: dict[str, Any]) -> str:
 
 def remarks(runs: list[dict[str, Any]]) -> list[str]:
     """What the figures rest on, in a line or two."""
-    dates = sorted({run["date"] for run in runs})
-    machines = sorted({run["hardware"] for run in runs})
     texts = {run["set"]: (run["text"]["pairs"], run["gold_pairs"]) for run in runs}
     sizes = ", ".join(f"{name} {n:,} pairs, {gold} with gold" for name, (n, gold) in texts.items())
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return [
         f"Lowercased, gold pairs (without links) at the end of everybody's text: {sizes}. "
         "After the comma: how its two directions were joined, the way with the lowest AER. "
         "Other work ran on the machine, so CPU time says more than the clock. "
-        f"{'; '.join(machines)}; {when}; `benchmarks/results/accuracy.json`.",
+        f"{where_and_when(runs)}; `benchmarks/results/accuracy.json`.",
         *(f"{run['set']} {run['system']}: {run['remark']}." for run in runs if "remark" in run),
     ]
+
+
+def where_and_when(runs: list[dict[str, Any]]) -> str:
+    """The machines that something was measured on, and the days."""
+    machines, dates = (sorted({run[key] for run in runs}) for key in ("hardware", "date"))
+    return f"{'; '.join(machines)}; {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
 
 
 # ---- ablation ----
@@ -164,7 +167,7 @@ def students(runs: Runs) -> str:
             "",
             f"{one['steps']} steps each, from the same seed links (not counted in the learning), "
             "threshold chosen without gold; pairs a CPU second file to file on one thread. "
-            f"{one['hardware']}; {one['date']}; `benchmarks/results/students.json`.",
+            f"{where_and_when(list(runs.values()))}; `benchmarks/results/students.json`.",
         ]
     )
 

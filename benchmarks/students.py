@@ -58,6 +58,8 @@ VARIANTS: dict[str, list[str]] = {
     "soft targets, another seed": ["--soft-targets", "--seed", "2"],
     "no diagonal": ["--no-diagonal"],
     "no diagonal, another seed": ["--no-diagonal", "--seed", "2"],
+    "a wider teacher, too": [*SEEDS, "--teacher", "{work}/width-256.mx"],
+    "a wider teacher alone": ["--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [
         *SEEDS,
         "--teacher",

@@ -68,6 +68,12 @@ VARIANTS: dict[str, list[str]] = {
         "{work}/default-another-seed.mx",
     ],
     "Mask-Align as a teacher, too": [*SEEDS, "--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as the only teacher, soft targets": [
+        "--teacher",
+        "{work}/mask-align.mx",
+        "--soft-targets",
+    ],
     "NULL counts 0.3": ["--null-weight", "0.3"],
     "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
 }

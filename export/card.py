@@ -84,11 +84,9 @@ def network(manifest: Manifest) -> str:
 def variant(manifest: Manifest) -> str:
     model = manifest.model
     if is_student(manifest):
-        refined = model["refine"]
-        parts = [
-            f"scores corrected by {refined} channels" if refined else "no correction of scores"
-        ]
-        return ", ".join(parts + ["no diagonal"] * (not model.get("diagonal", True)))
+        channels = model["refine"]
+        refined = f"scores corrected by {channels} channels" if channels else "no correction"
+        return refined if model.get("diagonal", True) else f"{refined}, no diagonal"
     parts = [
         "static-KV masked decoder" if model["masked"] else "autoregressive decoder",
         "leaky attention" if model["leaky"] else "no NULL",

@@ -153,7 +153,7 @@ class LeakyAttention(Block):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) is additive and leaves each row a key."""
-    if q.device.type == "cpu":  # where its gradient in bf16 takes ten times as long as in fp32
+    if q.device.type == "cpu":  # where its gradient takes much longer in bf16
         with torch.autocast("cpu", enabled=False):
             q, k, v = q.float(), k.float(), v.float()
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

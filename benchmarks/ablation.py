@@ -1,9 +1,11 @@
 """The paper's ablation: masked decoder, leaky attention, agreement, each with and without.
 
     python benchmarks/ablation.py --data DATA --set de-en --preset compact --steps 4000 --work DIR
+    python benchmarks/ablation.py --data DATA --guided 0.4 --steps 1000 --work DIR --json FILE
 
-Eight models on one token cache, the same steps (or minutes) each, without seed links, which would
-teach all rows alike. AER is that of the best threshold of each row, chosen on the gold set: rows
+Eight models on one token cache, the same steps (or minutes) each. With `--guided` seed links show
+all rows alike what to look for, less and less, until that share of the run is over; from there on
+each row goes where its own loss leads. Without it nothing but the loss teaches. AER is that of the best threshold of each row, chosen on the gold set: rows
 without NULL or agreement want another one than the others. The end-punctuation test counts nothing
 that a word gives to the other side's final punctuation, unless it is final punctuation itself.
 The command goes on where it was stopped, in the middle of a row as well.
@@ -244,6 +246,7 @@ def same(path: Path, signature: str, digest: str) -> None:
 @click.option("--steps", type=int, help="Optimizer steps of each row.")
 @click.option("--minutes", type=float, help="Or minutes of each row.")
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="[all eight]")
+@click.option("--guided", type=float, default=0.0, help="Share of the run with seed links [0].")
 @click.option("--pairs", type=int, help="Only the first N training pairs.")
 @click.option(
     "--flags",
@@ -260,6 +263,7 @@ def main(
     steps: int | None,
     minutes: float | None,
     rows: tuple[str, ...],
+    guided: float,
     pairs: int | None,
     flags: str,
     threads: int,
@@ -271,10 +275,11 @@ def main(
     budget = f"--steps={steps}" if steps else f"--minutes={minutes:g}"
     try:
         text = accuracy.prepare(data, name, pairs, work)
-        folder = work / f"{text.src.parent.name}-{preset}"
-        settings = {"lowercase": True, "warm_start": "none"}
+        folder = work / f"{text.src.parent.name}-{preset}{'-guided' if guided else ''}"
+        settings = {"lowercase": True, "warm_start": "seed" if guided else "none"}
         prepared(folder / "base", text, preset, settings)
-        common = ["--lowercase", "--warm-start", "none", "--patience", "0", budget, *flags.split()]
+        common = ["--lowercase", "--warm-start", settings["warm_start"], "--patience", "0", budget]
+        common += [f"--seed-until={guided:g}"] * bool(guided) + flags.split()
         common += ["--threads", str(threads), "--quiet"]
         signature = f"mx-train|v:{__version__}|{name}|--preset {preset} {' '.join(common[:-3])}"
         same(path, signature, text.digest)

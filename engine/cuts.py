@@ -2,7 +2,7 @@
 Knows the links of a first look, as arrays, and the words; running models is the matter of others.
 
 In a long line every word has many more words to be mistaken for, and the sentences of a paragraph
-drift off the diagonal. Most lines can be cut where hardly a link crosses, best after punctuation:
+drift off the diagonal. Most lines can be cut where hardly a link crosses, best where a sentence ends:
 the parts are then as easy as single sentences, and their links are those of single sentences."""
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ LONG = 60
 VERY_LONG = 120
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
 _EASY = 17.0
-# What a cut costs that is not after punctuation on both sides.
-_INSIDE = 5.0
-# Words between such a cut and the nearest one after punctuation.
+# What a cut costs, besides the links that cross it: after marks that end sentences on both sides
+# (it wins something even between short ones), after other punctuation, and anywhere else.
+_ENDED, _PAUSED, _INSIDE = -2.0, 4.0, 10.0
+# Words between a cut without punctuation and the nearest one with it.
 _APART = 10
+# What ends a sentence, or something that can stand alone like one, in some scripts.
+_ENDS = frozenset(".!?…:;。！？：；｡؟؛۔।॥።፧")
 # No cut loses more than this, however long the line is: what crosses there is meant.
 _CROSSING = 4.0
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
@@ -90,13 +93,14 @@ def _possible(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) 
     """Cuts after a link of two punctuation marks and, where there are none for a while, between
     two links of neighbours."""
     p, q, wide = i + 1, j + 1, len(tgt) + 1
-    marks = [np.array([_is_mark(word) for word in side], bool) for side in (src, tgt)]
-    ended = marks[0][i] & marks[1][j]
+    marks = [np.array([_mark(word) for word in side], np.int64) for side in (src, tgt)]
+    mark = np.minimum(marks[0][i], marks[1][j])
     tight = np.isin(p * wide + q, i * wide + j)
     crossing = _crossing(i, j, scores)
     good = (p < len(src)) & (q < len(tgt)) & (crossing <= _CROSSING)
-    good &= ended | tight & (_distance(p, p[good & ended]) >= _APART)
-    return Cuts(p[good], q[good], crossing[good] + np.where(ended[good], 0.0, _INSIDE))
+    good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
+    own = np.array([_INSIDE, _PAUSED, _ENDED])[mark]
+    return Cuts(p[good], q[good], crossing[good] + own[good])
 
 
 def _distance(places: IntArray, others: IntArray) -> IntArray:
@@ -108,8 +112,11 @@ def _distance(places: IntArray, others: IntArray) -> IntArray:
     return np.asarray(np.abs(near - places).min(axis=0))
 
 
-def _is_mark(word: str) -> bool:
-    return bool(word) and all(unicodedata.category(character)[0] == "P" for character in word)
+def _mark(word: str) -> int:
+    """2 for punctuation that ends a sentence, 1 for any other, 0 for words."""
+    if not word or any(unicodedata.category(character)[0] != "P" for character in word):
+        return 0
+    return 1 if _ENDS.isdisjoint(word) else 2
 
 
 def _crossing(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:

@@ -31,6 +31,21 @@ def test_sentences_are_found_by_their_ends():
     assert cut(src, tgt, [(k, k) for k in range(120)]) == [(20 * k, 20 * k) for k in range(7)]
 
 
+@pytest.mark.parametrize("end", [".", "?", "...", "!»", ";", "。"])
+def test_ends_of_sentences_are_better_places_than_pauses(end):
+    """Even if the parts are of very different lengths then."""
+    one = [*WORDS[:4], end, *WORDS[:14], ",", *WORDS[:14], end]
+    size = len(one)
+    found = cut(one * 4, one * 4, [(k, k) for k in range(4 * size)])
+    wanted = [size * k + more for k in range(4) for more in (0, 5)]
+    assert found == [(place, place) for place in [*wanted, 4 * size]]
+
+
+def test_without_pauses_or_ends_that_both_sides_have_nothing_is_won():
+    src, tgt = sentences(6, 9), [word if word != "." else "x" for word in sentences(6, 9)]
+    assert cut(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
+
+
 def test_without_punctuation_long_lines_are_cut_between_neighbours():
     bounds = cut(WORDS, WORDS, [(k, k) for k in range(400)])
     sizes = np.diff(np.array(bounds), axis=0)

@@ -5,10 +5,11 @@
 
 Eight models on one token cache, the same steps (or minutes) each. With `--guided` seed links show
 all rows alike what to look for, less and less, until that share of the run is over; from there on
-each row goes where its own loss leads. Without it nothing but the loss teaches. AER is that of the best threshold of each row, chosen on the gold set: rows
-without NULL or agreement want another one than the others. The end-punctuation test counts nothing
-that a word gives to the other side's final punctuation, unless it is final punctuation itself.
-The command goes on where it was stopped, in the middle of a row as well.
+each row goes where its own loss leads. Without it nothing but the loss teaches. AER is that of the
+best threshold of each row, chosen on the gold set: rows without NULL or agreement want another one
+than the others. The end-punctuation test counts nothing that a word gives to the other side's final
+punctuation, unless it is final punctuation itself. The command goes on where it was stopped, in the
+middle of a row as well.
 """
 
 import os

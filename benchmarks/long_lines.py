@@ -2,10 +2,16 @@
 set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
 
     python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp --name en-fr
+    python benchmarks/long_lines.py en-fr.mx corpus.en corpus.fr --pairs 1500
+
+Without gold links those of the single pairs stand for them: "AER" is then how much joining changes.
 """
 
 import argparse
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import records
 
@@ -15,6 +21,7 @@ from mx.engine.links import Gold, read_links
 from mx.engine.score import bootstrap, count_all, score
 from mx.engine.text import split
 
+Links = Sequence[tuple[int, int]]
 Pair = tuple[list[str], list[str], Gold]
 
 
@@ -30,8 +37,12 @@ def join(pairs: list[Pair]) -> Pair:
     return src, tgt, Gold(frozenset(sure), frozenset(possible))
 
 
+def aligned(aligner: Aligner, pairs: Sequence[Any]) -> list[Links]:
+    return [one.links for one in aligner.align([p[0] for p in pairs], [p[1] for p in pairs])]
+
+
 def measure(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
-    links = [one.links for one in aligner.align([p[0] for p in pairs], [p[1] for p in pairs])]
+    links = aligned(aligner, pairs)
     gold = [p[2] for p in pairs]
     found = score(links, gold)
     low, high = bootstrap(count_all(links, gold))["aer"]
@@ -44,20 +55,26 @@ def measure(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("bundle", "src", "tgt", "gold"):
+    for name in ("bundle", "src", "tgt"):
         command.add_argument(name)
+    command.add_argument("gold", nargs="?", help="[the links of the single pairs]")
+    command.add_argument("--pairs", type=int, help="only the first N [all]")
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
     command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
     command.add_argument("--name", help="of its row in the JSON file [not kept]")
     command.add_argument("--json", type=Path, default=records.RESULTS / "long_lines.json")
     arguments = command.parse_args()
-    text = [(split(s), split(t)) for s, t in read_pairs(arguments.src, arguments.tgt)]
-    gold = read_links(arguments.gold).fit(len(text), arguments.src).sentences
-    pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
+    lines = islice(read_pairs(arguments.src, arguments.tgt), arguments.pairs)
+    text = [(split(s), split(t)) for s, t in lines]
     aligner = Aligner.load(
         arguments.bundle, langs=arguments.langs, backend="cpu", dtype=arguments.dtype
     )
+    if arguments.gold:
+        gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
+    else:
+        gold = [Gold(links, links) for links in map(frozenset, aligned(aligner, text))]
+    pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
     joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R")
     for number in arguments.joins:

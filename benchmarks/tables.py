@@ -196,6 +196,7 @@ def long_line(row: dict[str, float] | None) -> str:
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
     "accuracy": ("accuracy.json", accuracy),
     "ablation": ("ablation.json", ablation),
+    "ablation-guided": ("ablation_guided.json", ablation),
     "students": ("students.json", students),
     "long-lines": ("long_lines.json", long_lines),
 }

@@ -2,8 +2,8 @@
 Knows the links of a first look, as arrays, and the words; running models is the matter of others.
 
 In a long line every word has many more words to be mistaken for, and the sentences of a paragraph
-drift off the diagonal. Most lines can be cut where hardly a link crosses, best where a sentence ends:
-the parts are then as easy as single sentences, and their links are those of single sentences."""
+drift off the diagonal. Most lines can be cut where hardly a link crosses, best at the end of a
+sentence: the parts are then as easy as single sentences, and their links are those of them."""
 
 from __future__ import annotations
 

@@ -18,37 +18,42 @@ import records
 from mx.engine.aligner import Aligner
 from mx.engine.files import read_pairs
 from mx.engine.links import Gold, read_links
-from mx.engine.score import bootstrap, count_all, score
+from mx.engine.score import bootstrap, compare, count_all, score_counts
 from mx.engine.text import split
 
-Links = Sequence[tuple[int, int]]
-Pair = tuple[list[str], list[str], Gold]
+Links = frozenset[tuple[int, int]]
+Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
 
 
 def join(pairs: list[Pair]) -> Pair:
-    """One pair of them all, with their gold links moved to where the words are now."""
+    """One pair of them all, with their links, those of gold as well, moved to where the words are
+    now."""
     src: list[str] = []
     tgt: list[str] = []
-    sure, possible = set(), set()
-    for s, t, gold in pairs:
-        sure |= {(i + len(src), j + len(tgt)) for i, j in gold.sure}
-        possible |= {(i + len(src), j + len(tgt)) for i, j in gold.possible}
+    sure, possible, found = set(), set(), set()
+    for s, t, gold, links in pairs:
+        for moved, own in ((sure, gold.sure), (possible, gold.possible), (found, links)):
+            moved |= {(i + len(src), j + len(tgt)) for i, j in own}
         src, tgt = src + s, tgt + t
-    return src, tgt, Gold(frozenset(sure), frozenset(possible))
+    return src, tgt, Gold(frozenset(sure), frozenset(possible)), frozenset(found)
 
 
 def aligned(aligner: Aligner, pairs: Sequence[Any]) -> list[Links]:
-    return [one.links for one in aligner.align([p[0] for p in pairs], [p[1] for p in pairs])]
+    found = aligner.align([p[0] for p in pairs], [p[1] for p in pairs])
+    return [frozenset(one.links) for one in found]
 
 
 def measure(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
-    links = aligned(aligner, pairs)
+    """AER of the pairs, and by how much it is higher than that of the links they came with."""
     gold = [p[2] for p in pairs]
-    found = score(links, gold)
-    low, high = bootstrap(count_all(links, gold))["aer"]
+    counts = count_all(aligned(aligner, pairs), gold)
+    found, ends = score_counts(counts), bootstrap(counts)["aer"]
+    change = compare(count_all([p[3] for p in pairs], gold), counts)
     words = sum(len(p[0]) + len(p[1]) for p in pairs) / (2 * len(pairs))
-    numbers = {"aer": found.aer, "low": low, "high": high, "precision": found.precision,
-               "recall": found.recall}  # fmt: skip
+    numbers = {"aer": found.aer, "low": ends[0], "high": ends[1], "precision": found.precision,
+               "recall": found.recall, "more": change.difference["aer"],
+               "more_low": change.interval["aer"][0],
+               "more_high": change.interval["aer"][1]}  # fmt: skip
     return {"lines": len(pairs), "words": round(words, 1),
             **{name: round(100 * value, 2) for name, value in numbers.items()}}  # fmt: skip
 
@@ -70,13 +75,14 @@ def main() -> None:
     aligner = Aligner.load(
         arguments.bundle, langs=arguments.langs, backend="cpu", dtype=arguments.dtype
     )
+    alone = aligned(aligner, text)
     if arguments.gold:
         gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
     else:
-        gold = [Gold(links, links) for links in map(frozenset, aligned(aligner, text))]
-    pairs = [(s, t, g) for (s, t), g in zip(text, gold, strict=True)]
+        gold = [Gold(links, links) for links in alone]
+    pairs = [(s, t, *found) for (s, t), *found in zip(text, gold, alone, strict=True)]
     joined: dict[str, dict[str, float]] = {}
-    print("joined  lines  words   AER (95 %)            P      R")
+    print("joined  lines  words   AER (95 %)            P      R       more than single (95 %)")
     for number in arguments.joins:
         rows = [join(pairs[k : k + number]) for k in range(0, len(pairs), number)]
         row = measure(aligner, rows)
@@ -84,7 +90,8 @@ def main() -> None:
         print(
             f"x{number:<6} {row['lines']:>5}  {row['words']:>5}  "
             f"{row['aer']:5.2f} ({row['low']:.2f} to {row['high']:.2f})"
-            f"  {row['precision']:6.2f} {row['recall']:6.2f}"
+            f"  {row['precision']:6.2f} {row['recall']:6.2f}  "
+            f"{row['more']:+.2f} ({row['more_low']:+.2f} to {row['more_high']:+.2f})"
         )
     if arguments.name:
         about = {"signature": aligner.signature(), **records.circumstances(("onnxruntime",))}

@@ -178,19 +178,24 @@ def students(runs: Runs) -> str:
 def long_lines(runs: Runs) -> str:
     """AER of each set when neighbouring pairs are joined, and the words of a side."""
     sets = [name for name in SETS if name in runs]
-    head = " | ".join(f"{name}, words a side | AER (95 %)" for name in sets)
-    lines = [f"| joined | {head} |", "|---|" + "---|---|" * len(sets)]
+    head = " | ".join(f"{name}, words a side | AER (95 %) | change (95 %)" for name in sets)
+    lines = [f"| joined | {head} |", "|---|" + "---|---|---|" * len(sets)]
     for number in sorted({int(k) for name in sets for k in runs[name]["joined"]}):
-        cells = [long_line(runs[name]["joined"].get(str(number))) for name in sets]
+        cells = [long_line(runs[name]["joined"], str(number)) for name in sets]
         lines.append(f"| {number} | {' | '.join(cells)} |")
     about = "; ".join(f"{name}: `{runs[name]['signature']}`, {runs[name]['date']}" for name in sets)
     return "\n".join([*lines, "", f"{about}; `benchmarks/results/long_lines.json`."])
 
 
-def long_line(row: dict[str, float] | None) -> str:
+def long_line(joined: dict[str, dict[str, float]], number: str) -> str:
+    """Of the pairs as they are there is no change to tell."""
+    row, first = joined.get(number), joined["1"]
     if row is None:
-        return " | "
-    return f"{row['words']:.1f} | {row['aer']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        return " | | "
+    aer = f"{row['words']:.1f} | {row['aer']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+    if row["lines"] == first["lines"]:
+        return f"{aer} | "
+    return f"{aer} | {row['more']:+.2f} ({row['more_low']:+.2f} to {row['more_high']:+.2f})"
 
 
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {

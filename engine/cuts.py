@@ -18,10 +18,13 @@ from mx.engine.batching import IntArray
 from mx.engine.decode import Floats, Links
 from mx.engine.text import Pieces, Words
 
-# Words of the longer side; shorter pairs gain little.
+# Words of the longer side: longer pairs are looked at.
 LONG = 60
-# From here on the parts are looked at as well, and the pair is cut anew by what is seen in them.
+# From here on the parts are looked at as well, and the pair is cut anew by what is seen in them; a
+# third look at still longer ones would win nothing.
 VERY_LONG = 120
+# From here on pairs that have several sentences are looked at, too.
+SEVERAL = 20
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
 _EASY = 17.0
 # What a cut costs, besides the links that cross it: after marks that end sentences on both sides
@@ -47,9 +50,17 @@ class Cuts:
     cost: npt.NDArray[np.float64]
 
 
-def is_longer(src: Pieces, tgt: Pieces, words: int) -> npt.NDArray[np.bool_]:
-    """Pairs of which a side has more words than this."""
-    return np.maximum(src.n_words, tgt.n_words) > words
+def looks(
+    src_words: Sequence[Words], tgt_words: Sequence[Words], src: Pieces, tgt: Pieces
+) -> IntArray:
+    """How often each pair is to be looked at for cuts, the second time in the parts of the first:
+    not at all if it is short, or of one sentence and not long."""
+    size = np.maximum(src.n_words, tgt.n_words)
+    found = np.add(size > LONG, size > VERY_LONG, dtype=np.int64)
+    for pair in np.flatnonzero((size > SEVERAL) & (size <= LONG)).tolist():
+        sides = src_words[pair], tgt_words[pair]
+        found[pair] = not any(_ENDS.isdisjoint(words[:-1]) for words in sides)
+    return found
 
 
 def parts(

@@ -133,8 +133,8 @@ class Work:
         src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
         units = plan(src_lengths, tgt_lengths, self.engine.max_length)
         self._windowed = len(np.unique(units.pair[units.window]))
-        self._again = cuts.is_longer(self.src, self.tgt, cuts.VERY_LONG)
-        long = cuts.is_longer(self.src, self.tgt, cuts.LONG)[units.pair]
+        self._again = cuts.looks(*self._words, self.src, self.tgt)
+        long = self._again[units.pair] > 0
         self._long = np.unique(units.pair[long])
         self.units = [units.only(~long)]
         looks = self._batches(units.only(long), look=True)
@@ -171,9 +171,10 @@ class Work:
         """The batches of what long pairs are cut into by the links that were seen in them."""
         links = link(self.engine.look, self._seen, self.src, self.tgt)
         parts = cuts.parts(self._long, links, *self._words, self.src, self.tgt)
-        again = self._again[parts[:, 0]]
+        self._seen = []
+        self._again -= 1
+        again = self._again[parts[:, 0]] > 0
         self._long = np.unique(parts[again, 0])
-        self._seen, self._again = [], np.zeros_like(self._again)  # but not a third time
         looks = self._batches(plan_parts(parts[again], self.engine.max_length), look=True)
         self.units.append(plan_parts(parts[~again], self.engine.max_length))
         return looks + self._batches(self.units[-1])

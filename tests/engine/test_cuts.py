@@ -125,6 +125,15 @@ def joined(aligner, pairs):
     return aligner.align_pair(" ".join(s for s, _ in pairs), " ".join(t for _, t in pairs))
 
 
+def moved(aligner, pairs):
+    """The links of single pairs, where their words are when they are joined."""
+    alone, src, tgt = set(), 0, 0
+    for s, t in pairs:
+        alone |= {(i + src, j + tgt) for i, j in aligner.align_pair(s, t)}
+        src, tgt = src + len(s.split()), tgt + len(t.split())
+    return alone
+
+
 @pytest.fixture(scope="module")
 def sample():
     text = [Path(__file__).parents[1] / "data" / name for name in ("sample.en", "sample.fr")]
@@ -134,13 +143,8 @@ def sample():
 def test_joined_sentences_keep_their_links(sample):
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
     pairs = sample * 3
-    alone = set()
-    src = tgt = 0
-    for s, t in pairs:
-        alone |= {(i + src, j + tgt) for i, j in aligner.align_pair(s, t)}
-        src, tgt = src + len(s.split()), tgt + len(t.split())
-    assert src > cuts.LONG
-    together = set(joined(aligner, pairs))
+    assert sum(len(s.split()) for s, _ in pairs) > cuts.LONG
+    alone, together = moved(aligner, pairs), set(joined(aligner, pairs))
     assert len(alone & together) > 0.95 * max(len(alone), len(together))
 
 
@@ -161,6 +165,21 @@ def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypat
     assert cuts.LONG < sizes[1] < sizes[3] < cuts.VERY_LONG < sizes[2]
     assert [len(one.src) for one in aligner.align_batch(src, tgt)] == [len(s.split()) for s in src]
     assert asked == [[1, 2, 3], [2]]
+
+
+def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
+    """As many times as they need: a line of one sentence is aligned at once."""
+    aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
+    one, two = WORDS[:30], [*WORDS[:14], ".", *WORDS[:14], "."]
+    lines = [one, [*one, "."], two, two[:20], [*two, *two, *two], [*one, *one, *one, *one, *one]]
+    sides = [tokenizer.encode_many(lines) for tokenizer in aligner.bundle.tokenizers()]
+    assert cuts.looks(lines, lines, *sides).tolist() == [0, 0, 1, 0, 1, 2]
+    turned = [[*two[::2], *two[::2], "x"], *lines[1:]]
+    sides[1] = aligner.bundle.tokenizers()[1].encode_many(turned)
+    assert cuts.looks(lines, turned, *sides).tolist() == [0, 0, 1, 0, 1, 2]
+    src, tgt = (" ".join(pair[side] for pair in sample[:3]) for side in (0, 1))
+    assert cuts.SEVERAL < len(src.split()) < cuts.LONG
+    assert set(aligner.align_pair(src, tgt)) == moved(aligner, sample[:3])
 
 
 @pytest.mark.parametrize("mode", ["soft", "forward", "grow-diag-final-and"])

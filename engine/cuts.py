@@ -34,8 +34,9 @@ _ENDED, _PAUSED, _INSIDE = -2.0, 4.0, 10.0
 _APART = 10
 # What ends a sentence, or something that can stand alone like one, in some scripts.
 _ENDS = frozenset(".!?…:;。！？：；｡؟؛۔।॥።፧")
-# No cut loses more than this, however long the line is: what crosses there is meant.
-_CROSSING = 4.0
+# No cut loses more than this, however long the line is: what crosses there is meant. Less at first
+# if there is a second look: it sees more, but never across what was cut before.
+_CROSSING, _AT_FIRST = 8.0, 3.0
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
 _REACH = 64
 
@@ -65,6 +66,7 @@ def looks(
 
 def parts(
     pairs: IntArray,
+    again: npt.NDArray[np.bool_],
     links: Links,
     src_words: Sequence[Words],
     tgt_words: Sequence[Words],
@@ -72,12 +74,13 @@ def parts(
     tgt: Pieces,
 ) -> IntArray:
     """The parts of these pairs, by their links; the whole if one cannot be cut. Rows of the pair's
-    number, where the part begins and ends in the source and where in the target, in pieces."""
+    number, where the part begins and ends in the source and where in the target, in pieces. Of
+    pairs that will be looked at `again` only the surest cuts are made."""
     found = []
-    for pair in pairs.tolist():
+    for pair, limit in zip(pairs.tolist(), np.where(again, _AT_FIRST, _CROSSING), strict=True):
         own = slice(*links.offsets[pair : pair + 2].tolist())
         words = src_words[pair], tgt_words[pair]
-        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own])
+        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own], limit)
         found.append(_in_pieces(pair, bounds, src, tgt))
     return np.concatenate(found)
 
@@ -91,16 +94,20 @@ def _in_pieces(pair: int, bounds: IntArray, src: Pieces, tgt: Pieces) -> IntArra
     return np.stack(columns, axis=1)
 
 
-def cut(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> IntArray:
+def cut(
+    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, limit: float = _CROSSING
+) -> IntArray:
     """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links."""
     ends = np.array([[0, 0], [len(src), len(tgt)]])
-    cuts = _possible(src, tgt, i, j, scores)
+    cuts = _possible(src, tgt, i, j, scores, limit)
     chosen = _cheapest(cuts, len(src), len(tgt))
     inner = np.stack([cuts.src[chosen], cuts.tgt[chosen]], axis=1)
     return np.concatenate([ends[:1], inner, ends[1:]])
 
 
-def _possible(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) -> Cuts:
+def _possible(
+    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, limit: float
+) -> Cuts:
     """Cuts after a link of two punctuation marks and, where there are none for a while, between
     two links of neighbours."""
     p, q, wide = i + 1, j + 1, len(tgt) + 1
@@ -108,7 +115,7 @@ def _possible(src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats) 
     mark = np.minimum(marks[0][i], marks[1][j])
     tight = np.isin(p * wide + q, i * wide + j)
     crossing = _crossing(i, j, scores)
-    good = (p < len(src)) & (q < len(tgt)) & (crossing <= _CROSSING)
+    good = (p < len(src)) & (q < len(tgt)) & (crossing <= limit)
     good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
     own = np.array([_INSIDE, _PAUSED, _ENDED])[mark]
     return Cuts(p[good], q[good], crossing[good] + own[good])

@@ -170,10 +170,11 @@ class Work:
     def _cut(self) -> list[Planned]:
         """The batches of what long pairs are cut into by the links that were seen in them."""
         links = link(self.engine.look, self._seen, self.src, self.tgt)
-        parts = cuts.parts(self._long, links, *self._words, self.src, self.tgt)
         self._seen = []
         self._again -= 1
-        again = self._again[parts[:, 0]] > 0
+        left = self._again > 0
+        parts = cuts.parts(self._long, left[self._long], links, *self._words, self.src, self.tgt)
+        again = left[parts[:, 0]]
         self._long = np.unique(parts[again, 0])
         looks = self._batches(plan_parts(parts[again], self.engine.max_length), look=True)
         self.units.append(plan_parts(parts[~again], self.engine.max_length))

@@ -63,6 +63,8 @@ ROWS = {
 }
 
 
+WITH_END = "with the end's punctuation"  # what the end-punctuation test is compared with
+SMALL = 0.2  # a change of AER that is nothing to speak of
 UNLEARNED = 75.0  # an AER that is worse says nothing about what a part is worth
 
 # ---- what the paper says ----
@@ -84,13 +86,15 @@ def directions(runs: dict[str, dict[str, Any]]) -> list[Direction]:
     for worse, better in steps():
         if worse in runs and better in runs:
             claim = f"{worse} {ROWS[worse].paper} → {better} {ROWS[better].paper}"
-            found.append(compared(claim, runs[worse]["aer"], runs[better]["aer"]))
+            change = runs[better].get("against", {}).get(worse)
+            found.append(compared(claim, runs[worse]["aer"], runs[better]["aer"], change))
     for name, row in ROWS.items():
         if row.without_end and name in runs:
             claim = f"{name}, end's punctuation dropped: {row.paper} → {row.without_end}"
             before, after = runs[name]["aer"], runs[name]["aer_without_end"]
             if row.without_end < row.paper:
-                found.append(compared(claim, before, after))
+                change = runs[name].get("against", {}).get(WITH_END)
+                found.append(compared(claim, before, after, change))
             else:  # the paper: no gain, as NULL does that work already
                 verdict = "yes" if before[0] - after[0] < 1 else "no"
                 found.append(judged(claim, before, after, verdict))
@@ -105,9 +109,14 @@ def steps() -> Iterable[tuple[str, str]]:
                 yield worse, better
 
 
-def compared(claim: str, before: list[float], after: list[float]) -> Direction:
-    """Holds if AER falls; in doubt if the intervals hold each other's value."""
+def compared(
+    claim: str, before: list[float], after: list[float], change: list[float] | None = None
+) -> Direction:
+    """Holds if AER falls; in doubt if the `change`, with its interval, sentence by sentence, is small
+    or may be 0 or, where it is unknown, if the intervals have each other's value."""
     near = after[1] <= before[0] <= after[2] and before[1] <= after[0] <= before[2]
+    if change:
+        near = change[1] <= 0 <= change[2] or abs(change[0]) < SMALL
     verdict = "within the noise" if near else "yes" if after[0] < before[0] else "no"
     return judged(claim, before, after, verdict)
 
@@ -155,8 +164,9 @@ def train(run: Path, text: systems.Text, row: Row, preset: str, flags: list[str]
 # ---- scoring ----
 
 
-def scored(run: Path, text: systems.Text) -> dict[str, Any]:
-    """AER of the best threshold with its interval, as it is and by the end-punctuation test."""
+def scored(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, Any]]:
+    """AER of the best threshold with its interval, as it is and by the end-punctuation test; and
+    the counts of each sentence, by the same names."""
     import numpy as np
 
     from mx.engine.links import read_links
@@ -169,6 +179,7 @@ def scored(run: Path, text: systems.Text) -> dict[str, Any]:
         for sides in zip(*(last(p, text.gold_pairs) for p in (text.src, text.tgt)), strict=True)
     ]
     result: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for name, drop in (("aer", False), ("aer_without_end", True)):
         candidates = []
         for (src, tgt), scores in zip(pairs, weights(run, pairs, drop), strict=True):
@@ -177,9 +188,27 @@ def scored(run: Path, text: systems.Text) -> dict[str, Any]:
             candidates.append([(int(i), int(j), float(scores[i, j])) for i, j in places])
         threshold, best = best_threshold(candidates, gold)
         links = [{(i, j) for i, j, value in one if value >= threshold} for one in candidates]
-        ends = bootstrap(count_all(links, gold))["aer"]
+        counts[name] = count_all(links, gold)
+        ends = bootstrap(counts[name])["aer"]
         result[name] = [accuracy.percent(value) for value in (best.aer, *ends)]
         result[f"threshold{name[3:]}"] = round(threshold, 4)
+    return result, counts
+
+
+def changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Of each row against those with one part less, and of the end-punctuation test against the
+    row as it is: the change of AER and its 95 % interval, sentence by sentence."""
+    from mx.engine.score import compare
+
+    def change(before: Any, after: Any) -> list[float]:
+        found = compare(before, after)
+        return [accuracy.percent(v) for v in (found.difference["aer"], *found.interval["aer"])]
+
+    result = {row: {WITH_END: change(own["aer"], own["aer_without_end"])}
+              for row, own in counts.items()}  # fmt: skip
+    for worse, better in steps():
+        if worse in counts and better in counts:
+            result[better][worse] = change(counts[worse]["aer"], counts[better]["aer"])
     return result
 
 
@@ -284,24 +313,28 @@ def main(
         common += ["--threads", str(threads), "--quiet"]
         signature = f"mx-train|v:{__version__}|{name}|--preset {preset} {' '.join(common[:-3])}"
         same(path, signature, text.digest)
+        counts: dict[str, dict[str, Any]] = {}
         for row in rows or ROWS:
             run = folder / f"{row}{budget}"
             click.echo(f"{row}: {' '.join(ROWS[row].flags())}", err=True)
             begin(folder / "base", run)
-            before = systems.earlier(run)
+            before, done = systems.earlier(run), records.load(path).get(row)
             cost = train(run, text, ROWS[row], preset, common)
+            found, counts[row] = scored(run, text)
             record = {
-                "row": row, "set": name, "parts": list(ROWS[row].parts), **scored(run, text),
+                "row": row, "set": name, "parts": list(ROWS[row].parts), **found,
                 "text": {"pairs": text.pairs, "sha256": text.digest},
-                "train": accuracy.altogether(cost.rounded(), before),
+                "train": done["train"] if done else accuracy.altogether(cost.rounded(), before),
                 "signature": signature, **records.circumstances(accuracy.PACKAGES),
             }  # fmt: skip
             records.add(path, row, record)
             click.echo("{}: AER {:.2f} ({:.2f} to {:.2f})".format(row, *record["aer"]))
+        for row, against in changes(counts).items():
+            records.add(path, row, {**records.load(path)[row], "against": against})
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None
-    for found in directions(records.load(path)):
-        click.echo(f"{found.claim}   here {found.here}: {found.verdict}")
+    for one in directions(records.load(path)):
+        click.echo(f"{one.claim}   here {one.here}: {one.verdict}")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,11 @@ def test_directions_hold_or_not():
     assert found["none28.0 → 35.0"] == "no"
     assert found["masked,20.0 → 15.0"] == "yes"
     assert found["masked+leaky,14.0 → 14.1"] == "yes"
+    # Sentence by sentence less is needed to tell two rows apart.
+    runs["leaky"]["against"] = {"none": [-0.5, -0.9, -0.1]}
+    runs["masked"]["against"] = {ablation.WITH_END: [-5.0, -11.0, 1.0]}
+    found = {d.claim.split(" ")[0] + d.here: d.verdict for d in directions(runs)}
+    assert found["none28.0 → 27.5"] == "yes" and found["masked,20.0 → 15.0"] == "within the noise"
     far = {"none": {"aer": [84.0, 83, 85]}, "leaky": {"aer": [80.0, 79, 81]}}
     assert [d.verdict for d in directions(far)] == ["nothing learned yet"]
 
@@ -79,6 +84,8 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     runs = records.load(results)
     assert set(runs) == {"none", "masked+leaky"} and 0 <= runs["none"]["aer"][0] <= 100
     assert len(runs["masked+leaky"]["aer_without_end"]) == 3
+    against = runs["masked+leaky"]["against"]
+    assert list(against) == [ablation.WITH_END] and len(against[ablation.WITH_END]) == 3
     folder = work / "de-en-tiny"
     settings = json.loads((folder / "none--steps=3" / "config.json").read_text())
     assert not settings["model"]["masked"] and settings["train"]["alpha"] == 0
@@ -86,8 +93,11 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     files = [path.relative_to(base) for path in base.rglob("*") if path.is_file()]
     assert files and all((one / name).samefile(base / name) for name in files)
     log = (folder / "none--steps=3" / "log.jsonl").read_bytes()
-    assert call().exit_code == 0
+    assert call("--row", "masked").exit_code == 0
     assert (folder / "none--steps=3" / "log.jsonl").read_bytes() == log
+    again = records.load(results)
+    assert set(again["masked"]["against"]) == {ablation.WITH_END, "none"}
+    assert again["none"]["train"] == runs["none"]["train"]
     arguments[arguments.index(3)] = 4
     other = call()
     assert other.exit_code == 1 and "which cannot be compared" in other.output

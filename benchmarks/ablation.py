@@ -112,8 +112,8 @@ def steps() -> Iterable[tuple[str, str]]:
 def compared(
     claim: str, before: list[float], after: list[float], change: list[float] | None = None
 ) -> Direction:
-    """Holds if AER falls; in doubt if the `change`, with its interval, sentence by sentence, is small
-    or may be 0 or, where it is unknown, if the intervals have each other's value."""
+    """Holds if AER falls; in doubt if the `change` (with its interval, of the same sentences) is
+    small or may be 0 or, if it is unknown, if the intervals have each other's value."""
     near = after[1] <= before[0] <= after[2] and before[1] <= after[0] <= before[2]
     if change:
         near = change[1] <= 0 <= change[2] or abs(change[0]) < SMALL

@@ -428,16 +428,16 @@ def _order(src: str | None, tgt: str | None, flags: dict[str, Any]) -> Order | N
 
 def _with_model(options: Options, order: Order) -> Options:
     """With a model made of the text, and links of the statistical aligner to average it with."""
-    from mx.engine.fresh import is_average_better, links_for, model_for
+    from mx.engine.fresh import links_for, model_for, weight_of_statistics
 
     say = (lambda line: None) if options.quiet else _say
     links = links_for(order, say)
     model = model_for(order, say, links)
     average = options.average
     if options.mode == "soft" and options.ray is None:
-        if is_average_better(order, links):
-            average = (*average, str(links))
-        else:
+        weight = weight_of_statistics(order, links)
+        average = (*average, *[str(links)] * weight)
+        if not weight:
             say(f"a text this small adds nothing by statistics: not averaged with {links}")
     return replace(options, model=str(model), langs=None, average=average)
 

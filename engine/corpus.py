@@ -143,7 +143,7 @@ class Reader:
         self.first, end = source.share(multiple)
         self._next = self.first
         self._lines = source.within(self.first, end)
-        self._others = {name: read_lines(name, first=self.first) for name in others}
+        self._others = [(name, read_lines(name, first=self.first)) for name in others]
         self._to_the_end = end is None
 
     def skip(self, pairs: int, digest: str) -> None:
@@ -175,19 +175,21 @@ class Reader:
         except InputError as found:
             error = found
         others: list[list[str]] = []
-        for name in self._others:
-            lines, problem = self._take_others(name, len(src))
+        for name, every in self._others:
+            lines, problem = self._take_others(name, every, len(src))
             del src[len(lines) :], tgt[len(lines) :]
             others.append(lines)
             error = problem or error
         self._next += len(src)
         return src, tgt, tuple(lines[: len(src)] for lines in others), error
 
-    def _take_others(self, name: str, size: int) -> tuple[list[str], InputError | None]:
+    def _take_others(
+        self, name: str, every: Iterator[str], size: int
+    ) -> tuple[list[str], InputError | None]:
         """Lines of another file; fewer than `size` only with an error."""
         lines: list[str] = []
         try:
-            for line in islice(self._others[name], size):
+            for line in islice(every, size):
                 lines.append(line)
         except InputError as error:
             return lines, error
@@ -200,7 +202,7 @@ class Reader:
 
     def _check_end(self) -> None:
         """At the end of the text the others must end, too."""
-        for name, lines in self._others.items():
+        for name, lines in self._others:
             if self._to_the_end and next(lines, None) is not None:
                 raise InputError(
                     f"{name} has more lines than the text, which ends after {self._next:,}; "

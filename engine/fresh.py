@@ -27,7 +27,8 @@ PRESET = "student"  # learns and aligns fastest
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
 BUDGET = 30 * 60
-# Pairs from which on statistics know more than a model that has learned from another text before.
+# Pairs from which on statistics know more than a model that has learned from another text before,
+# and a model of this text alone is as good as they are.
 _MANY = 10_000
 # Pairs below which few words are common enough to be learned as a whole, and the pieces for them.
 _FEW, _PIECES = 50_000, "4000"
@@ -112,10 +113,12 @@ def links_for(order: Order, say: Say) -> Path:
     return links
 
 
-def is_average_better(order: Order, links: Path) -> bool:
-    """Whether the model is worth averaging with the statistical `links`: not if it has learned
-    from another text before, and this one is small."""
-    return not order.start or _has(links, _MANY)
+def weight_of_statistics(order: Order, links: Path) -> int:
+    """How often the statistical `links` count in the average with the model, which counts once. A
+    small text says little to both: less to a new model, more to one that has learned before."""
+    if _has(links, _MANY):
+        return 1
+    return 0 if order.start else 2
 
 
 def _has(links: Path, pairs: int) -> bool:

@@ -15,7 +15,7 @@ from mx.engine.aligner import installed
 from mx.engine.bundle import Bundle
 from mx.engine.errors import MxError
 from mx.engine.files import read_lines
-from mx.engine.fresh import Order, is_average_better, links_for, model_for, seconds
+from mx.engine.fresh import Order, links_for, model_for, seconds, weight_of_statistics
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_text_to_links_and_again(order, corpus, tmp_path):
     assert said == [f"using {wanted.keep}, which was trained on this text"]
     (links,) = tmp_path.glob("kept.mx.*.links.zst")
     assert links_for(wanted, said.append) == links and len(said) == 1
-    assert len(list(read_lines(links))) == 120 and "|avg:1@0.001" in first.stderr
+    assert len(list(read_lines(links))) == 120 and "|avg:2@0.001" in first.stderr
     other = tmp_path / "other"
     other.write_text("another text\n")
     with pytest.raises(MxError, match="is a model of another text"):
@@ -203,12 +203,13 @@ def test_a_started_model_aligns(corpus, tmp_path):
     assert found.read("src.spm") == old.read("src.spm")
 
 
-def test_statistics_of_a_small_text_are_not_averaged_with_a_model_of_another(order, tmp_path):
+def test_what_statistics_count_beside_a_model(order, tmp_path):
+    """Of a small text more than a model of it, and nothing beside a model of another text."""
     few, many = tmp_path / "few", tmp_path / "many.links"
     few.write_text("0-0:0.5\n" * 9_999, "utf-8")
     many.write_text("0-0:0.5\n" * 10_000, "utf-8")
-    assert is_average_better(order(), few) and is_average_better(order(start="fr-en"), many)
-    assert not is_average_better(order(start="fr-en"), few)
+    assert [weight_of_statistics(order(), links) for links in (few, many)] == [2, 1]
+    assert [weight_of_statistics(order(start="fr-en"), links) for links in (few, many)] == [0, 1]
 
 
 @pytest.mark.parametrize(

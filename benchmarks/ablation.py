@@ -313,24 +313,28 @@ def main(
         common += ["--threads", str(threads), "--quiet"]
         signature = f"mx-train|v:{__version__}|{name}|--preset {preset} {' '.join(common[:-3])}"
         same(path, signature, text.digest)
-        counts: dict[str, dict[str, Any]] = {}
         for row in rows or ROWS:
             run = folder / f"{row}{budget}"
             click.echo(f"{row}: {' '.join(ROWS[row].flags())}", err=True)
             begin(folder / "base", run)
-            before, done = systems.earlier(run), records.load(path).get(row)
+            before = systems.earlier(run)
             cost = train(run, text, ROWS[row], preset, common)
-            found, counts[row] = scored(run, text)
+            if row in records.load(path) and systems.earlier(run) == before:
+                continue  # nothing was trained: what is known stays
+            found, _ = scored(run, text)
             record = {
                 "row": row, "set": name, "parts": list(ROWS[row].parts), **found,
                 "text": {"pairs": text.pairs, "sha256": text.digest},
-                "train": done["train"] if done else accuracy.altogether(cost.rounded(), before),
+                "train": accuracy.altogether(cost.rounded(), before),
                 "signature": signature, **records.circumstances(accuracy.PACKAGES),
             }  # fmt: skip
             records.add(path, row, record)
             click.echo("{}: AER {:.2f} ({:.2f} to {:.2f})".format(row, *record["aer"]))
-        for row, against in changes(counts).items():
-            records.add(path, row, {**records.load(path)[row], "against": against})
+        runs = {row: folder / f"{row}{budget}" for row in records.load(path)}
+        there = {row: scored(run, text)[1] for row, run in runs.items() if run.exists()}
+        against = changes(there)
+        for row, record in records.load(path).items():
+            records.add(path, row, {**record, "against": against.get(row, {})})
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None
     for one in directions(records.load(path)):

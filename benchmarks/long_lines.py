@@ -70,6 +70,8 @@ def main() -> None:
     command.add_argument("--name", help="of its row in the JSON file [not kept]")
     command.add_argument("--json", type=Path, default=records.RESULTS / "long_lines.json")
     arguments = command.parse_args()
+    if (arguments.gold and arguments.pairs) or (arguments.name and not arguments.gold):
+        command.error("--pairs is for text without gold links, --name for text with them")
     lines = islice(read_pairs(arguments.src, arguments.tgt), arguments.pairs)
     text = [(split(s), split(t)) for s, t in lines]
     aligner = Aligner.load(

@@ -189,11 +189,11 @@ def long_lines(runs: Runs) -> str:
 
 def long_line(joined: dict[str, dict[str, float]], number: str) -> str:
     """Of the pairs as they are there is no change to tell."""
-    row, first = joined.get(number), joined["1"]
+    row = joined.get(number)
     if row is None:
         return " | | "
     aer = f"{row['words']:.1f} | {row['aer']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
-    if row["lines"] == first["lines"]:
+    if number == "1":
         return f"{aer} | "
     return f"{aer} | {row['more']:+.2f} ({row['more_low']:+.2f} to {row['more_high']:+.2f})"
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,7 @@ _ENDED, _PAUSED, _INSIDE = -2.0, 4.0, 10.0
 _APART = 10
 # What ends a sentence, or something that can stand alone like one, in some scripts.
 _ENDS = frozenset(".!?…:;。！？：；｡؟؛۔।॥።፧")
+_END = 2
 # No cut loses more than this, however long the line is: what crosses there is meant. Less at first
 # if there is a second look: it sees more, but never across what was cut before.
 _CROSSING, _AT_FIRST = 8.0, 3.0
@@ -59,9 +62,13 @@ def looks(
     size = np.maximum(src.n_words, tgt.n_words)
     found = np.add(size > LONG, size > VERY_LONG, dtype=np.int64)
     for pair in np.flatnonzero((size > SEVERAL) & (size <= LONG)).tolist():
-        sides = src_words[pair], tgt_words[pair]
-        found[pair] = not any(_ENDS.isdisjoint(words[:-1]) for words in sides)
+        found[pair] = all(_has_end(side[pair]) for side in (src_words, tgt_words))
     return found
+
+
+def _has_end(words: Words) -> bool:
+    """Whether a sentence ends before the last word."""
+    return _END in map(_mark, islice(words, max(0, len(words) - 1)))
 
 
 def parts(
@@ -130,11 +137,12 @@ def _distance(places: IntArray, others: IntArray) -> IntArray:
     return np.asarray(np.abs(near - places).min(axis=0))
 
 
+@lru_cache(1 << 16)
 def _mark(word: str) -> int:
-    """2 for punctuation that ends a sentence, 1 for any other, 0 for words."""
+    """_END for punctuation that ends a sentence, 1 for any other, 0 for words."""
     if not word or any(unicodedata.category(character)[0] != "P" for character in word):
         return 0
-    return 1 if _ENDS.isdisjoint(word) else 2
+    return 1 if _ENDS.isdisjoint(word) else _END
 
 
 def _crossing(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:

@@ -93,13 +93,32 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     files = [path.relative_to(base) for path in base.rglob("*") if path.is_file()]
     assert files and all((one / name).samefile(base / name) for name in files)
     log = (folder / "none--steps=3" / "log.jsonl").read_bytes()
-    assert call("--row", "masked").exit_code == 0
+    # A row more, in a command of its own, is compared with those there were.
+    more = ["--data", data, *arguments[2:6], "--row", "masked", *arguments[10:]]
+    assert CliRunner().invoke(ablation.main, list(map(str, more))).exit_code == 0
     assert (folder / "none--steps=3" / "log.jsonl").read_bytes() == log
     again = records.load(results)
     assert set(again["masked"]["against"]) == {ablation.WITH_END, "none"}
-    assert again["none"]["train"] == runs["none"]["train"]
+    assert set(again["masked+leaky"]["against"]) == {ablation.WITH_END, "masked"}
+    assert again["none"] == runs["none"]
+    assert call().exit_code == 0 and records.load(results) == again
     arguments[arguments.index(3)] = 4
     other = call()
     assert other.exit_code == 1 and "which cannot be compared" in other.output
     less = call("--pairs", "20")
     assert less.exit_code == 1 and "rows of another text" in less.output
+
+
+def test_a_guided_start_is_the_same_for_all_rows(data, tmp_path, train_arguments):
+    flags = train_arguments(steps=4, vocab_size=4000, warm_start="seed")
+    arguments = ["--data", data, "--steps", 4, "--preset", "tiny", "--guided", 0.5, "--row", "all"]
+    arguments += ["--work", tmp_path / "work", "--json", tmp_path / "guided.json"]
+    arguments += ["--flags", " ".join([*flags, "--log-every 1"])]
+    result = CliRunner().invoke(ablation.main, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    run = tmp_path / "work" / "de-en-tiny-guided" / "all--steps=4"
+    settings = json.loads((run / "config.json").read_text())["train"]
+    assert settings["warm_start"] == "seed" and settings["seed_until"] == 0.5
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().split("\n")[:-1]]
+    seeds = [line["seeds"] for line in log if "seeds" in line]
+    assert all(seeds[:2]) and not any(seeds[2:])  # from half of the steps on none is taught

@@ -73,13 +73,17 @@ def test_the_ablation_table(tmp_path):
 
 def test_long_lines_side_by_side(tmp_path):
     row = {"words": 16.5, "aer": 6.0, "low": 5.0, "high": 7.0}
+    change = {"more": 0.1, "more_low": -0.2, "more_high": 0.4}
     about = {"signature": "s", "date": "d"}
-    records.add(tmp_path / "long_lines.json", "ja-en", {**about, "joined": {"1": row}})
-    records.add(tmp_path / "long_lines.json", "en-fr", {**about, "joined": {"1": row, "10": row}})
+    joined = {"1": {**row, **dict.fromkeys(change, 0.0)}, "10": {**row, **change}}
+    records.add(tmp_path / "long_lines.json", "ja-en", {**about, "joined": {"1": joined["1"]}})
+    records.add(tmp_path / "long_lines.json", "en-fr", {**about, "joined": joined})
     made = tables.table("long-lines", tmp_path).split("\n")
-    assert made[0].startswith("| joined | en-fr, words a side | AER (95 %) | ja-en,")
-    assert made[2] == "| 1 | 16.5 | 6.00 (5.00 to 7.00) | 16.5 | 6.00 (5.00 to 7.00) |"
-    assert made[3] == "| 10 | 16.5 | 6.00 (5.00 to 7.00) |  |  |"
+    assert made[0].startswith(
+        "| joined | en-fr, words a side | AER (95 %) | change (95 %) | ja-en,"
+    )
+    assert made[2] == "| 1 | 16.5 | 6.00 (5.00 to 7.00) |  | 16.5 | 6.00 (5.00 to 7.00) |  |"
+    assert made[3] == "| 10 | 16.5 | 6.00 (5.00 to 7.00) | +0.10 (-0.20 to +0.40) |  | |  |"
 
 
 def test_plots_are_files_for_both_kinds_of_pages(results):

@@ -1,7 +1,9 @@
 """Long pairs are cut where hardly a link crosses, and their parts are aligned as pairs."""
 
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +69,23 @@ def test_what_many_links_cross_is_not_cut():
     assert len(cut(src, tgt, [(k, k) for k in range(60)] + links[60:64])) > 2
 
 
+def test_before_another_look_only_sure_cuts_are_made():
+    """What is cut then cannot be seen together any more."""
+    src = tgt = sentences(6, 19)
+    links = [(k, k) for k in range(120)]
+    stray = [(k, k + 60) for k in range(5)]  # five links over the first three ends
+    i, j = np.array(sorted([*links, *stray]), np.int64).T
+    lengths = SimpleNamespace(offsets=np.array([0, 120]), words=np.arange(120))
+    found = SimpleNamespace(offsets=np.array([0, len(i)]), src=i, tgt=j, score=np.ones(len(i)))
+
+    def ends(again):
+        rows = cuts.parts(np.array([0]), np.array([again]), found, [src], [tgt], lengths, lengths)
+        return set(rows[:, 2].tolist())
+
+    assert ends(again=False) == {40, 80, 100, 120}
+    assert ends(again=True) == {80, 100, 120}
+
+
 @pytest.mark.parametrize(
     "links", [[], [(0, 0)], [(99, 0)], [(0, 99)], [(k, 5) for k in range(100)]]
 )
@@ -90,7 +109,7 @@ def test_what_crosses_each_cut(found):
         assert crossing == pytest.approx(scores[apart].sum(), abs=1e-4)
 
 
-@given(linked(), st.lists(st.sampled_from(["a", "b", ","]), min_size=91, max_size=91))
+@given(linked(), st.lists(st.sampled_from(["a", "b", ",", "."]), min_size=91, max_size=91))
 def test_parts_divide_both_sides(found, words):
     links, scores = found
     bounds = np.array(cut(words[:71], words, links, scores))
@@ -104,7 +123,7 @@ def test_no_other_cuts_are_cheaper():
     rng = np.random.default_rng(3)
     for _ in range(30):
         src, tgt = (np.sort(rng.integers(1, 100, 7)) for _ in range(2))
-        possible = cuts.Cuts(src, tgt, rng.uniform(0, 5, 7))
+        possible = cuts.Cuts(src, tgt, rng.uniform(-2, 5, 7))
 
         def cost(chosen, possible=possible):
             places = np.stack([possible.src, possible.tgt], axis=1)[chosen]
@@ -168,15 +187,20 @@ def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypat
 
 
 def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
-    """As many times as they need: a line of one sentence is aligned at once."""
+    """A line of one sentence is aligned at once, and one of two sentences in one of them, too."""
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
-    one, two = WORDS[:30], [*WORDS[:14], ".", *WORDS[:14], "."]
-    lines = [one, [*one, "."], two, two[:20], [*two, *two, *two], [*one, *one, *one, *one, *one]]
-    sides = [tokenizer.encode_many(lines) for tokenizer in aligner.bundle.tokenizers()]
-    assert cuts.looks(lines, lines, *sides).tolist() == [0, 0, 1, 0, 1, 2]
-    turned = [[*two[::2], *two[::2], "x"], *lines[1:]]
-    sides[1] = aligner.bundle.tokenizers()[1].encode_many(turned)
-    assert cuts.looks(lines, turned, *sides).tolist() == [0, 0, 1, 0, 1, 2]
+    tokenizer = aligner.bundle.tokenizers()[0]
+    one = WORDS[:30]
+
+    def looks(src, tgt):
+        return cuts.looks([src], [tgt], *map(tokenizer.encode_many, ([src], [tgt]))).tolist()
+
+    for end in (".", "...", "?!", '."', "。」"):
+        two = [*WORDS[:14], end, *WORDS[:14], end]
+        assert looks(two, two) == looks(two, deque(two)) == [1]
+        assert looks(two, [*one, end]) == looks(one, two) == looks(two[:20], two[:20]) == [0]
+        assert looks(two, []) == looks([], two) == [0]
+    assert looks(one * 3, one) == [1] and looks(one, one * 5) == [2]
     src, tgt = (" ".join(pair[side] for pair in sample[:3]) for side in (0, 1))
     assert cuts.SEVERAL < len(src.split()) < cuts.LONG
     assert set(aligner.align_pair(src, tgt)) == moved(aligner, sample[:3])

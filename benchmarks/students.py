@@ -74,6 +74,7 @@ VARIANTS: dict[str, list[str]] = {
         "{work}/mask-align.mx",
         "--soft-targets",
     ],
+    "a better Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
     "NULL counts 0.3": ["--null-weight", "0.3"],
     "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
 }

@@ -27,8 +27,8 @@ PRESET = "student"  # learns and aligns fastest
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
 BUDGET = 30 * 60
-# Pairs from which on statistics know more than a model that has learned from another text before,
-# and a model of this text alone is as good as they are.
+# Pairs from which on statistics know more than a model that has learned from another text before;
+# with fewer, a model of this text alone knows much less than they do (docs/align.md).
 _MANY = 10_000
 # Pairs below which few words are common enough to be learned as a whole, and the pieces for them.
 _FEW, _PIECES = 50_000, "4000"

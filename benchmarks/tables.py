@@ -105,8 +105,8 @@ def remarks(runs: list[dict[str, Any]]) -> list[str]:
     return [
         f"Lowercased, gold pairs (without links) at the end of everybody's text: {sizes}. "
         "After the comma: how its two directions were joined, the way with the lowest AER. "
-        "The speed of averages (`+`) is that of all their aligners together; the rest of their cost "
-        "is in their rows. Other work ran on the machine, so CPU time says more than the clock. "
+        "The speed of averages (`+`) is that of all their aligners; the rest of their cost is "
+        "in their rows. Other work ran on the machine, so CPU time says more than the clock. "
         f"{where_and_when(runs)}; `benchmarks/results/accuracy.json`.",
         *(f"{run['set']} {run['system']}: {run['remark']}." for run in runs if "remark" in run),
     ]

@@ -255,8 +255,8 @@ def pareto(results: Path) -> dict[str, str]:
     there = [run for run in ordered(runs) if run["set"] == "en-fr"]
     points = [point(run, per_cpu_second(run, runs)) for run in there]
     for name, run in tried.items():
-        if run["settings"][:1] and run["settings"][0] not in SHAPE:
-            continue  # differs in how it learned only, and would cover the default's name
+        if name != "default" and not set(run["settings"][:1]) & set(SHAPE):
+            continue  # differs in how it learned only, and would cover the default
         x, y = run["pairs_per_cpu_second"], run["aer"]
         group = "students"
         points.append(Point(name, group, x, y, y, y, labelled=False))

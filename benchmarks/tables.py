@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ def plots(results: Path) -> dict[str, str]:
     for name in SETS:
         there = [run for run in ordered(runs) if run["set"] == name]
         trained = [point(run, learning(run) / 60) for run in there if learning(run)]
-        speed = [point(run, per_cpu_second(run, runs)) for run in there]
+        speed = labelled_once([point(run, per_cpu_second(run, runs)) for run in there])
         if trained:
             axes = Axes(f"{name}: AER and training time", "minutes (wall)", "AER, %", "low")
             found[f"aer-time-{name}.svg"] = chart(axes, trained)
@@ -253,7 +254,11 @@ def pareto(results: Path) -> dict[str, str]:
     tried = records.load(results / "students.json")
     runs = records.load(results / "accuracy.json")
     there = [run for run in ordered(runs) if run["set"] == "en-fr"]
-    points = [point(run, per_cpu_second(run, runs)) for run in there]
+    points = labelled_once([point(run, per_cpu_second(run, runs)) for run in there])
+    points = [
+        replace(p, group="students", labelled=False) if p.name.startswith("student of") else p
+        for p in points
+    ]
     for name, run in tried.items():
         if name != "default" and not set(run["settings"][:1]) & set(SHAPE):
             continue  # differs in how it learned only, and would cover the default
@@ -299,6 +304,14 @@ def point(run: dict[str, Any], x: float) -> Point:
     others = len(run.get("averaged", ()))
     name = f"average of {1 + others}" if others else run["system"]
     return Point(name, group, max(x, 1e-3), run["aer"], low, high)
+
+
+def labelled_once(points: list[Point]) -> list[Point]:
+    """The points, of which those with one name have one label: there is little room."""
+    names = [p.name for p in points]
+    return [
+        p if p.name not in names[:n] else replace(p, labelled=False) for n, p in enumerate(points)
+    ]
 
 
 # ---- the command ----

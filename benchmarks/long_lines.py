@@ -4,7 +4,9 @@ set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
     python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp --name en-fr
     python benchmarks/long_lines.py en-fr.mx corpus.en corpus.fr --pairs 1500
 
-Without gold links those of the single pairs stand for them: "AER" is then how much joining changes.
+`--ended` leaves out pairs that are no sentences, such as headings, which nothing tells apart once
+they are joined. Without gold links those of the single pairs stand for them: "AER" is then how much
+joining changes.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from mx.engine.links import Gold, read_links
 from mx.engine.score import bootstrap, compare, count_all, score_counts
 from mx.engine.text import split
 
+ENDS = frozenset(".!?…:;。！？：；")
 Links = frozenset[tuple[int, int]]
 Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
 
@@ -64,6 +67,7 @@ def main() -> None:
         command.add_argument(name)
     command.add_argument("gold", nargs="?", help="[the links of the single pairs]")
     command.add_argument("--pairs", type=int, help="only the first N [all]")
+    command.add_argument("--ended", action="store_true", help="only pairs that end with a mark")
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
     command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
@@ -82,7 +86,11 @@ def main() -> None:
         gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
     else:
         gold = [Gold(links, links) for links in alone]
-    pairs = [(s, t, *found) for (s, t), *found in zip(text, gold, alone, strict=True)]
+    pairs = [
+        (s, t, *found)
+        for (s, t), *found in zip(text, gold, alone, strict=True)
+        if not arguments.ended or ENDS.issuperset(side[-1][-1:] for side in (s, t) if side)
+    ]
     joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R       more than single (95 %)")
     for number in arguments.joins:

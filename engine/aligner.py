@@ -239,7 +239,7 @@ class Aligner:
         return (
             f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}|"
             f"backend:{self.backend.name}|prec:{self.backend.precision}|"
-            f"sym:{self.rule.mode}|thr:{threshold}|cut:{cuts.SEVERAL},{cuts.LONG},{cuts.VERY_LONG}"
+            f"sym:{self.rule.mode}|thr:{threshold}|cut:{cuts.SEVERAL},{cuts.LONG}"
         )
 
 

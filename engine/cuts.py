@@ -20,11 +20,9 @@ from mx.engine.batching import IntArray
 from mx.engine.decode import Floats, Links
 from mx.engine.text import Pieces, Words
 
-# Words of the longer side: longer pairs are looked at.
-LONG = 60
-# From here on the parts are looked at as well, and the pair is cut anew by what is seen in them; a
-# third look at still longer ones would win nothing.
-VERY_LONG = 120
+# Words of the longer side: longer pairs are looked at, those of more than twice as many twice, and
+# once more with every doubling up to a limit: the longer a part, the less can be seen in it.
+LONG, LOOKS = 60, 4
 # From here on pairs that have several sentences are looked at, too.
 SEVERAL = 20
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
@@ -37,8 +35,8 @@ _APART = 10
 # What ends a sentence, or something that can stand alone like one, in some scripts.
 _ENDS = frozenset(".!?…:;。！？：；｡؟؛۔।॥።፧")
 _END = 2
-# No cut loses more than this, however long the line is: what crosses there is meant. Less at first
-# if there is a second look: it sees more, but never across what was cut before.
+# No cut loses more than this, however long the line is: what crosses there is meant. Less if
+# there is another look: it sees more, but never across what was cut before.
 _CROSSING, _AT_FIRST = 8.0, 3.0
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
 _REACH = 64
@@ -57,10 +55,10 @@ class Cuts:
 def looks(
     src_words: Sequence[Words], tgt_words: Sequence[Words], src: Pieces, tgt: Pieces
 ) -> IntArray:
-    """How often each pair is to be looked at for cuts, the second time in the parts of the first:
+    """How often each pair is to be looked at for cuts, each time in the parts of the time before:
     not at all if it is short, or of one sentence and not long."""
     size = np.maximum(src.n_words, tgt.n_words)
-    found = np.add(size > LONG, size > VERY_LONG, dtype=np.int64)
+    found = np.ceil(np.log2(np.clip(size / LONG, 1, 2**LOOKS))).astype(np.int64)
     for pair in np.flatnonzero((size > SEVERAL) & (size <= LONG)).tolist():
         found[pair] = all(_has_end(side[pair]) for side in (src_words, tgt_words))
     return found

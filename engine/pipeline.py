@@ -109,7 +109,7 @@ class Work:
     """A chunk while it is computed. `prepare` is called once, `run` once per batch, in any thread.
 
     Long pairs are looked at first; the last batch of that asks for batches of their parts, which
-    in very long pairs are looked at once more. The very last batch turns all that was found in
+    in longer pairs are looked at once more. The very last batch turns all that was found in
     `units` into the `result`.
     """
 

@@ -27,8 +27,9 @@ LONG, LOOKS = 60, 4
 SEVERAL = 20
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
 _EASY = 17.0
-# What a cut costs, besides the links that cross it: after marks that end sentences on both sides
-# (it wins something even between short ones), after other punctuation, and anywhere else.
+# What a cut costs, besides the links that cross it: after linked marks that end sentences on both
+# sides (it wins something even between short ones), after other linked punctuation, and anywhere
+# else; between ends of sentences that are not linked, nothing.
 _ENDED, _PAUSED, _INSIDE = -2.0, 4.0, 10.0
 # Words between a cut without punctuation and the nearest one with it.
 _APART = 10
@@ -38,6 +39,9 @@ _END = 2
 # No cut loses more than this, however long the line is: what crosses there is meant. Less if
 # there is another look: it sees more, but never across what was cut before.
 _CROSSING, _AT_FIRST = 8.0, 3.0
+# Ends of sentences on one side that are tried with one on the other, if they are not linked; with
+# more pairs of ends than this, none are.
+_NEAREST, _MOST = 3, 1 << 20
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
 _REACH = 64
 
@@ -113,8 +117,8 @@ def cut(
 def _possible(
     src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, limit: float
 ) -> Cuts:
-    """Cuts after a link of two punctuation marks and, where there are none for a while, between
-    two links of neighbours."""
+    """Cuts after a link of two punctuation marks, between ends of sentences that are not linked,
+    and, where there are no linked marks for a while, between two links of neighbours."""
     p, q, wide = i + 1, j + 1, len(tgt) + 1
     marks = [np.array([_mark(word) for word in side], np.int64) for side in (src, tgt)]
     mark = np.minimum(marks[0][i], marks[1][j])
@@ -123,7 +127,34 @@ def _possible(
     good = (p < len(src)) & (q < len(tgt)) & (crossing <= limit)
     good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
     own = np.array([_INSIDE, _PAUSED, _ENDED])[mark]
-    return Cuts(p[good], q[good], crossing[good] + own[good])
+    linked = Cuts(p[good], q[good], crossing[good] + own[good])
+    words = mark < _END  # a mark that is linked to the end of another sentence says nothing
+    ends = [np.flatnonzero(side[:-1] == _END) + 1 for side in marks]
+    return _joined(linked, _between_ends(*ends, i[words], j[words], scores[words], limit))
+
+
+def _between_ends(
+    src: IntArray, tgt: IntArray, i: IntArray, j: IntArray, scores: Floats, limit: float
+) -> Cuts:
+    """Cuts between ends of sentences of both sides, of each source sentence with the target ones
+    that the fewest links cross; none if there are very many of them, or no links."""
+    if not len(i) or not 0 < len(src) * len(tgt) <= _MOST:
+        return Cuts(src[:0], tgt[:0], np.zeros(0))
+    sums = np.zeros((len(src) + 1, len(tgt) + 1))  # by the sentences that links are in
+    np.add.at(sums, (np.searchsorted(src, i, "right"), np.searchsorted(tgt, j, "right")), scores)
+    by_src, by_tgt = sums.sum(1).cumsum()[:-1, None], sums.sum(0).cumsum()[:-1]
+    crossing = by_src + by_tgt - 2 * sums.cumsum(0).cumsum(1)[:-1, :-1]
+    nearest = np.argsort(crossing, axis=1, kind="stable")[:, :_NEAREST]
+    row, column = np.indices(nearest.shape)[0].ravel(), nearest.ravel()
+    good = crossing[row, column] <= limit
+    row, column = row[good], column[good]
+    return Cuts(src[row], tgt[column], crossing[row, column])
+
+
+def _joined(first: Cuts, second: Cuts) -> Cuts:
+    src, tgt = np.append(first.src, second.src), np.append(first.tgt, second.tgt)
+    order = np.lexsort((tgt, src))
+    return Cuts(src[order], tgt[order], np.append(first.cost, second.cost)[order])
 
 
 def _distance(places: IntArray, others: IntArray) -> IntArray:

@@ -129,8 +129,9 @@ def _possible(
     own = np.array([_INSIDE, _PAUSED, _ENDED])[mark]
     linked = Cuts(p[good], q[good], crossing[good] + own[good])
     words = mark < _END  # a mark that is linked to the end of another sentence says nothing
-    ends = [np.flatnonzero(side[:-1] == _END) + 1 for side in marks]
-    return _joined(linked, _between_ends(*ends, i[words], j[words], scores[words], limit))
+    src_ends, tgt_ends = (np.flatnonzero(side[:-1] == _END) + 1 for side in marks)
+    free = _between_ends(src_ends, tgt_ends, i[words], j[words], scores[words], limit)
+    return _joined(linked, free)
 
 
 def _between_ends(

@@ -179,7 +179,7 @@ def students(runs: Runs) -> str:
 
 def long_lines(runs: Runs) -> str:
     """AER of each set when neighbouring pairs are joined, and the words of a side."""
-    sets = [name for name in SETS if name in runs]
+    sets = [run for name in SETS for run in sorted(runs) if run.split()[0] == name]
     head = " | ".join(f"{name}, words a side | AER (95 %) | change (95 %)" for name in sets)
     lines = [f"| joined | {head} |", "|---|" + "---|---|---|" * len(sets)]
     for number in sorted({int(k) for name in sets for k in runs[name]["joined"]}):

@@ -8,10 +8,12 @@ sentence: the parts are then as easy as single sentences, and their links are th
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,10 @@ from mx.engine.batching import IntArray
 from mx.engine.decode import Floats, Links
 from mx.engine.text import Pieces, Words
 
+Costs = npt.NDArray[np.float64]
+# Cuts as arrays: source and target words they are before, what they cost, the marks there.
+Found = tuple[IntArray, IntArray, Costs, IntArray]
+
 # Words of the longer side: longer pairs are looked at, those of more than twice as many twice, and
 # once more with every doubling up to a limit: the longer a part, the less can be seen in it.
 LONG, LOOKS = 60, 4
@@ -27,33 +33,45 @@ LONG, LOOKS = 60, 4
 SEVERAL = 20
 # What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
 _EASY = 17.0
-# What a cut costs, besides the links that cross it: after linked marks that end sentences on both
-# sides (it wins something even between short ones), after other linked punctuation, and anywhere
-# else; between ends of sentences that are not linked, nothing.
-_ENDED, _PAUSED, _INSIDE = -2.0, 4.0, 10.0
+# What a cut costs, besides the links that cross it: after two linked marks, by the weaker one of
+# them (an end wins something even between short sentences), or between linked neighbours anywhere;
+# and after a full end of one side, wherever that is on the other. Between two ends that are not
+# linked it costs nothing.
+_COSTS, _ALONE = np.array([10.0, 4.0, -2.0, -2.0]), 6.0
+# What a part costs for every full end that one side has more: most sentences are translated by one.
+_UNEVEN = 4.0
 # Words between a cut without punctuation and the nearest one with it.
 _APART = 10
-# What ends a sentence, or something that can stand alone like one, in some scripts.
-_ENDS = frozenset(".!?…:;。！？：；｡؟؛۔।॥።፧")
-_END = 2
+# What a word is: no mark, a pause, what can end a sentence, what does.
+_PAUSE, _HALF, _FULL = 1, 2, 3
+_HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？｡؟۔।॥።፧")
+# Marks that open as well as close: every second one closes.
+_QUOTES = frozenset("\"'")
 # No cut loses more than this, however long the line is: what crosses there is meant. Less if
-# there is another look: it sees more, but never across what was cut before.
-_CROSSING, _AT_FIRST = 8.0, 3.0
-# Ends of sentences on one side that are tried with one on the other, if they are not linked; with
-# more pairs of ends than this, none are.
-_NEAREST, _MOST = 3, 1 << 20
+# there is another look: it sees more, but never across what was cut before. Between full ends more.
+_CROSSING, _AT_FIRST, _FULL_CROSSING = 8.0, 3.0, 1.5
+# Places on one side that are tried with one on the other.
+_NEAREST = 3
+# Places of both sides that are tried with each other; of more, none are.
+_MOST = 1 << 20
 # Cuts before one that its part may begin at, so that the time grows with the line, not its square.
 _REACH = 64
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Places between words where a pair may be cut: before source word `src` and target word
-    `tgt`; sorted by `src`."""
+    """Places where a pair may be cut: before source word `src` and target word `tgt`; sorted. The
+    first and the last are the ends of the line. `surplus` is by how many more full ends the source
+    has before it than the target."""
 
     src: IntArray
     tgt: IntArray
-    cost: npt.NDArray[np.float64]
+    cost: Costs
+    mark: IntArray
+    surplus: IntArray
+
+    def only(self, wanted: IntArray) -> Cuts:
+        return Cuts(*(column[wanted] for column in vars(self).values()))
 
 
 def looks(
@@ -70,7 +88,7 @@ def looks(
 
 def _has_end(words: Words) -> bool:
     """Whether a sentence ends before the last word."""
-    return _END in map(_mark, islice(words, max(0, len(words) - 1)))
+    return not {_HALF, _FULL}.isdisjoint(map(_mark, islice(words, max(0, len(words) - 1))))
 
 
 def parts(
@@ -86,10 +104,10 @@ def parts(
     number, where the part begins and ends in the source and where in the target, in pieces. Of
     pairs that will be looked at `again` only the surest cuts are made."""
     found = []
-    for pair, limit in zip(pairs.tolist(), np.where(again, _AT_FIRST, _CROSSING), strict=True):
+    for pair, more in zip(pairs.tolist(), again.tolist(), strict=True):
         own = slice(*links.offsets[pair : pair + 2].tolist())
         words = src_words[pair], tgt_words[pair]
-        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own], limit)
+        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own], more)
         found.append(_in_pieces(pair, bounds, src, tgt))
     return np.concatenate(found)
 
@@ -104,58 +122,151 @@ def _in_pieces(pair: int, bounds: IntArray, src: Pieces, tgt: Pieces) -> IntArra
 
 
 def cut(
-    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, limit: float = _CROSSING
+    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, again: bool = False
 ) -> IntArray:
-    """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links."""
-    ends = np.array([[0, 0], [len(src), len(tgt)]])
-    cuts = _possible(src, tgt, i, j, scores, limit)
-    chosen = _cheapest(cuts, len(src), len(tgt))
-    inner = np.stack([cuts.src[chosen], cuts.tgt[chosen]], axis=1)
-    return np.concatenate([ends[:1], inner, ends[1:]])
+    """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links.
+
+    Cut at ends of sentences first, and only then, if it is still long, inside: so a sentence has
+    the parts that it has in a line of its own."""
+    cuts = _possible(_side(src), _side(tgt), i, j, scores, again)
+    ends = np.flatnonzero(cuts.mark >= _HALF)
+    bounds = ends[_cheapest(cuts.only(ends))]
+    chosen = [bounds[:1]]
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        inner = np.array([first, last])
+        size = max(cuts.src[last] - cuts.src[first], cuts.tgt[last] - cuts.tgt[first])
+        if size > (2 * LONG if again else LONG):
+            inner = np.arange(first, last + 1)
+            inner = inner[_cheapest(cuts.only(inner))]
+        chosen.append(inner[1:])
+    found = np.concatenate(chosen)
+    return np.stack([cuts.src[found], cuts.tgt[found]], axis=1)
+
+
+# ---- where a pair may be cut ----
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The words of a side: what each of them is, and where a cut after it is made."""
+
+    marks: IntArray
+    after: IntArray
+
+    def ends(self, mark: int) -> IntArray:
+        """Where the line may be cut after ends of sentences, of this kind at least."""
+        places = np.unique(self.after[self.marks >= mark])
+        return places[places < len(self.marks)]
+
+
+def _side(words: Words) -> _Side:
+    """Brackets and quotes that close behind the end of a sentence belong to it."""
+    marks = np.array([_mark(word) for word in words], np.int64)
+    after = np.arange(1, len(words) + 1)
+    quotes: Counter[str] = Counter()
+    opened = 0
+    for k in np.flatnonzero(marks == _PAUSE).tolist():
+        word = words[k]
+        quotes[word] += 1
+        kinds = set(map(unicodedata.category, word))
+        closes = kinds == {"Pe"} or (word in _QUOTES and quotes[word] % 2 == 0)
+        closes |= kinds == {"Pf"} and opened > 0  # in some languages it opens as well
+        opened += (kinds == {"Pi"}) - (kinds == {"Pf"} and opened > 0)
+        if closes and k and marks[k - 1] == _FULL:
+            marks[k] = _FULL
+            after[k - 1 :: -1][after[k - 1 :: -1] == k] = k + 1
+    return _Side(marks, after)
+
+
+@lru_cache(1 << 16)
+def _mark(word: str) -> int:
+    """_FULL or _HALF for punctuation that ends a sentence, _PAUSE for any other, 0 for words."""
+    if not word or any(unicodedata.category(character)[0] != "P" for character in word):
+        return 0
+    if not _FULLS.isdisjoint(word):
+        return _FULL
+    return _PAUSE if _HALVES.isdisjoint(word) else _HALF
 
 
 def _possible(
-    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, limit: float
+    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, again: bool
 ) -> Cuts:
-    """Cuts after a link of two punctuation marks, between ends of sentences that are not linked,
-    and, where there are no linked marks for a while, between two links of neighbours."""
-    p, q, wide = i + 1, j + 1, len(tgt) + 1
-    marks = [np.array([_mark(word) for word in side], np.int64) for side in (src, tgt)]
-    mark = np.minimum(marks[0][i], marks[1][j])
+    """All cuts that do not lose too much, between the ends of the line."""
+    limits = np.full(_FULL + 1, _AT_FIRST if again else _CROSSING)
+    limits[_FULL] *= _FULL_CROSSING
+    n_src, n_tgt = len(src.marks), len(tgt.marks)
+    found = [_linked(src, tgt, i, j, scores, limits)]
+    # Marks that are linked to the end of another sentence say nothing.
+    words = np.minimum(src.marks[i], tgt.marks[j]) < _HALF
+    if words.any():
+        i, j, scores = i[words], j[words], scores[words]
+        found.append(_between_ends(src, tgt, i, j, scores, limits))
+        found.append(_after_one(src.ends(_FULL), n_tgt, i, j, scores, limits))
+        q, p, cost, mark = _after_one(tgt.ends(_FULL), n_src, j, i, scores, limits)
+        found.append((p, q, cost, mark))
+    line = np.array([0, n_src]), np.array([0, n_tgt]), np.zeros(2), np.array([_FULL, _FULL])
+    p, q, cost, mark = map(np.concatenate, zip(line, *found, strict=True))
+    # Of equal places only the cheapest, and few at one place of a side, so that _REACH goes far.
+    ends = mark >= _HALF
+    order = np.lexsort((cost, ends, q, p))
+    same = np.stack([p, q, ends])[:, order]
+    order = order[np.append(True, (np.diff(same, axis=1) != 0).any(axis=0))]
+    few = [_few(2 * side[order] + ends[order], cost[order]) for side in (p, q)]
+    order = order[few[0] & few[1]]
+    before = (np.searchsorted(side.ends(_FULL), x, "right") for side, x in ((src, p), (tgt, q)))
+    return Cuts(p, q, cost, mark, np.subtract(*before)).only(order)
+
+
+def _few(keys: IntArray, cost: Costs) -> npt.NDArray[np.bool_]:
+    """Which are among the _NEAREST cheapest of their key."""
+    order = np.lexsort((cost, keys))
+    found = np.zeros(len(keys), bool)
+    found[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order]) < _NEAREST
+    return found
+
+
+def _linked(
+    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
+) -> Found:
+    """Cuts after links of two marks and, where there are none for a while, between two links of
+    neighbours."""
+    p, q, wide = src.after[i], tgt.after[j], len(tgt.marks) + 1
+    mark = np.minimum(src.marks[i], tgt.marks[j])
     tight = np.isin(p * wide + q, i * wide + j)
-    crossing = _crossing(i, j, scores)
-    good = (p < len(src)) & (q < len(tgt)) & (crossing <= limit)
+    crossing = _crossing(i, j, scores, p, q)
+    good = (p < len(src.marks)) & (q < len(tgt.marks)) & (crossing <= limits[mark])
     good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
-    own = np.array([_INSIDE, _PAUSED, _ENDED])[mark]
-    linked = Cuts(p[good], q[good], crossing[good] + own[good])
-    words = mark < _END  # a mark that is linked to the end of another sentence says nothing
-    src_ends, tgt_ends = (np.flatnonzero(side[:-1] == _END) + 1 for side in marks)
-    free = _between_ends(src_ends, tgt_ends, i[words], j[words], scores[words], limit)
-    return _joined(linked, free)
+    return p[good], q[good], (crossing + _COSTS[mark])[good], mark[good]
 
 
 def _between_ends(
-    src: IntArray, tgt: IntArray, i: IntArray, j: IntArray, scores: Floats, limit: float
-) -> Cuts:
-    """Cuts between ends of sentences of both sides, of each source sentence with the target ones
-    that the fewest links cross; none if there are very many of them, or no links."""
-    if not len(i) or not 0 < len(src) * len(tgt) <= _MOST:
-        return Cuts(src[:0], tgt[:0], np.zeros(0))
-    sums = np.zeros((len(src) + 1, len(tgt) + 1))  # by the sentences that links are in
-    np.add.at(sums, (np.searchsorted(src, i, "right"), np.searchsorted(tgt, j, "right")), scores)
-    by_src, by_tgt = sums.sum(1).cumsum()[:-1, None], sums.sum(0).cumsum()[:-1]
-    crossing = by_src + by_tgt - 2 * sums.cumsum(0).cumsum(1)[:-1, :-1]
+    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
+) -> Found:
+    """Cuts between ends of sentences of both sides, of each one in the source with those in the
+    target that the fewest links cross."""
+    p, q = src.ends(_HALF), tgt.ends(_HALF)
+    crossing = _grid(p, q, i, j, scores)
     nearest = np.argsort(crossing, axis=1, kind="stable")[:, :_NEAREST]
     row, column = np.indices(nearest.shape)[0].ravel(), nearest.ravel()
-    good = crossing[row, column] <= limit
-    row, column = row[good], column[good]
-    return Cuts(src[row], tgt[column], crossing[row, column])
+    p, q, crossing = p[row], q[column], crossing[row, column]
+    mark = np.minimum(src.marks[p - 1], tgt.marks[q - 1])
+    good = crossing <= limits[mark]
+    return p[good], q[good], crossing[good], mark[good]
 
 
-def _joined(first: Cuts, second: Cuts) -> Cuts:
-    src, tgt = np.append(first.src, second.src), np.append(first.tgt, second.tgt)
-    order = np.lexsort((tgt, src))
-    return Cuts(src[order], tgt[order], np.append(first.cost, second.cost)[order])
+def _after_one(
+    ends: IntArray, n_other: int, i: IntArray, j: IntArray, scores: Floats, limits: Costs
+) -> Found:
+    """Cuts after ends of sentences of one side, each where the fewest links cross it."""
+    others = np.arange(1, n_other)
+    crossing = _grid(ends, others, i, j, scores)
+    if not crossing.size:
+        return ends[:0], ends[:0], np.zeros(0), ends[:0]
+    # The last of equal places: words without links rather end a sentence than begin one.
+    last = others[::-1][crossing[:, ::-1].round(4).argmin(axis=1)]
+    least = crossing.min(axis=1)
+    good = least <= limits[_HALF]
+    return ends[good], last[good], least[good] + _ALONE, np.full(int(good.sum()), _HALF)
 
 
 def _distance(places: IntArray, others: IntArray) -> IntArray:
@@ -167,39 +278,44 @@ def _distance(places: IntArray, others: IntArray) -> IntArray:
     return np.asarray(np.abs(near - places).min(axis=0))
 
 
-@lru_cache(1 << 16)
-def _mark(word: str) -> int:
-    """_END for punctuation that ends a sentence, 1 for any other, 0 for words."""
-    if not word or any(unicodedata.category(character)[0] != "P" for character in word):
-        return 0
-    return 1 if _ENDS.isdisjoint(word) else _END
+# ---- what crosses a cut: links before it on one side and after it on the other ----
 
 
-def _crossing(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:
-    """The scores, added up, of the links that cross the cut after each link: those before it on
-    one side and after it on the other."""
+def _grid(p: IntArray, q: IntArray, i: IntArray, j: IntArray, scores: Floats) -> Costs:
+    """The scores of the links that cross cuts at each of the places `p` with each of `q`, added
+    up; an empty table if there are too many."""
+    if len(p) * len(q) > _MOST:
+        return np.zeros((0, 0))
+    sums = np.zeros((len(p) + 1, len(q) + 1))  # by the parts that links are in
+    np.add.at(sums, (np.searchsorted(p, i, "right"), np.searchsorted(q, j, "right")), scores)
+    by_src, by_tgt = sums.sum(1).cumsum()[:-1, None], sums.sum(0).cumsum()[:-1]
+    return np.asarray(by_src + by_tgt - 2 * sums.cumsum(0).cumsum(1)[:-1, :-1])
+
+
+def _crossing(i: IntArray, j: IntArray, scores: Floats, p: IntArray, q: IntArray) -> Costs:
+    """The same of the cuts at `p` and `q`, one by one; both `i` and `p` are sorted."""
     sums = np.concatenate([[0.0], np.cumsum(scores, dtype=np.float64)])
-    by_src = sums[np.searchsorted(i, i, "right")]
+    by_src = sums[np.searchsorted(i, p)]
     order = np.argsort(j, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(scores[order], dtype=np.float64)])
-    by_tgt = sums[np.searchsorted(j[order], j, "right")]
-    return np.asarray(by_src + by_tgt - 2 * _before(i, j, scores))
+    by_tgt = sums[np.searchsorted(j[order], q)]
+    return np.asarray(by_src + by_tgt - 2 * _before(i, j, scores, p, q))
 
 
-def _before(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]:
-    """The scores, added up, of the links before the cut after each link, on both sides."""
+def _before(i: IntArray, j: IntArray, scores: Floats, p: IntArray, q: IntArray) -> Costs:
+    """The scores, added up, of the links before each cut, on both sides."""
     rows, columns, values = i.tolist(), j.tolist(), scores.tolist()
     size = max(columns, default=0) + 2
     tree = [0.0] * size  # sums over ranges of target words, a Fenwick tree
     found, known = [], 0
-    for row, column in zip(rows, columns, strict=True):
-        while known < len(rows) and rows[known] <= row:
+    for row, column in zip(p.tolist(), q.tolist(), strict=True):
+        while known < len(rows) and rows[known] < row:
             place = columns[known] + 1
             while place < size:
                 tree[place] += values[known]
                 place += place & -place
             known += 1
-        total, place = 0.0, column + 1
+        total, place = 0.0, min(column, size - 1)
         while place:
             total += tree[place]
             place &= place - 1
@@ -207,25 +323,28 @@ def _before(i: IntArray, j: IntArray, scores: Floats) -> npt.NDArray[np.float64]
     return np.array(found)
 
 
-def _cheapest(cuts: Cuts, n_src: int, n_tgt: int) -> IntArray:
-    """Places of the cuts that are cheapest together with the parts they make."""
-    src, tgt = [0, *cuts.src.tolist(), n_src], [0, *cuts.tgt.tolist(), n_tgt]
-    own = [0.0, *cuts.cost.tolist(), 0.0]
+# ---- which of the cuts ----
+
+
+def _cheapest(cuts: Cuts) -> IntArray:
+    """Places of the cuts that are cheapest together with the parts they make, the first and the
+    last among them."""
+    src, tgt, own = cuts.src.tolist(), cuts.tgt.tolist(), cuts.cost.tolist()
+    surplus = cuts.surplus.tolist()
     costs, before = [0.0], [0]
     for k in range(1, len(src)):
-        # From the beginning of the line, or from a cut not too far back.
-        best, start = (max(src[k], tgt[k]) / _EASY) ** 2, 0
-        for early in range(max(1, k - _REACH), k):
+        best, start = inf, 0
+        # From the beginning, or from a cut not too far back.
+        for early in (0, *range(max(1, k - _REACH), k)):
             n, m = src[k] - src[early], tgt[k] - tgt[early]
             if n > 0 < m:
-                cost = costs[early] + (max(n, m) / _EASY) ** 2
+                uneven = _UNEVEN * abs(surplus[k] - surplus[early])
+                cost = costs[early] + (max(n, m) / _EASY) ** 2 + uneven
                 if cost < best:
                     best, start = cost, early
         costs.append(best + own[k])
         before.append(start)
-    chosen = []
-    k = before[-1]
-    while k:
-        chosen.append(k - 1)
-        k = before[k]
+    chosen = [len(src) - 1]
+    while chosen[-1]:
+        chosen.append(before[chosen[-1]])
     return np.array(chosen[::-1], np.int64)

@@ -43,9 +43,101 @@ def test_ends_of_sentences_are_better_places_than_pauses(end):
     assert found == [(place, place) for place in [*wanted, 4 * size]]
 
 
-def test_without_pauses_or_ends_that_both_sides_have_nothing_is_won():
-    src, tgt = sentences(6, 9), [word if word != "." else "x" for word in sentences(6, 9)]
+def test_without_pauses_or_ends_nothing_is_won():
+    src, tgt = ([word if word != "." else other for word in sentences(6, 9)] for other in "xy")
     assert cut(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
+
+
+def test_an_end_that_the_other_side_lacks_is_used_if_the_parts_are_long():
+    """At the last place where no link crosses: what has no links there rather ends a sentence."""
+    one, two = [*WORDS[:29], "."], [*WORDS[30:58], "x", "y"]
+    links = [(k, k) for k in range(28)]
+    links += [(i + 30, j + 30) for i, j in links]
+    whole = [(0, 0), (60, 60)]
+    assert cut(one + two, two + two, links) == [(0, 0), (30, 30), (60, 60)]
+    assert cut(two + two, two + one, links) == whole  # it ends there anyway
+    assert cut(two + two, one + two, links) == [(0, 0), (30, 30), (60, 60)]
+    short, lacks = ([*WORDS[:12], mark, *WORDS[:12], "y"] for mark in ".x")
+    assert cut(short, lacks, [(k, k) for k in range(12)]) == [(0, 0), (26, 26)]
+
+
+@pytest.mark.parametrize("close", ['"', "'", ")", "」", "”", "»", "）"])
+def test_what_closes_behind_an_end_belongs_to_the_sentence(close):
+    """But not what opens there, with the same mark perhaps."""
+    opened = {"”": "“", "»": "«"}.get(close, close if close in "\"'" else "(")
+    one = [opened, *WORDS[:18], ".", close]
+    bounds = [(21 * k, 21 * k) for k in range(5)]
+    linked = [(k, k) for k in range(84)]
+    assert cut(one * 4, one * 4, linked) == bounds
+    words = [(i, j) for i, j in linked if i % 21 < 19]  # no mark is linked
+    assert cut(one * 4, one * 4, words) == bounds
+
+
+def test_what_opens_behind_an_end_belongs_to_the_next_sentence():
+    """Also if it closes in other languages."""
+    one = ["”", *WORDS[:18], ".", "”"]
+    found = cut(one * 4, one * 4, [(k, k) for k in range(84)])
+    assert (20, 20) in found and (21, 21) not in found
+
+
+def test_leaders_are_cut_like_words():
+    src = tgt = [*sentences(3, 19), *["."] * 300, *sentences(3, 19)]
+    sizes = np.diff(np.array(cut(src, tgt, [(k, k) for k in range(len(src))])), axis=0)
+    assert sizes.max() <= 20
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_one_side_alone_has_does_not_keep_the_rest_together(turned):
+    """A hundred short sentences without a link, whose ends are all at one place of the other."""
+    src = [*sentences(10, 19), *["x", "y", "."] * 70, *sentences(10, 19)]
+    tgt = sentences(20, 19)
+    links = [(k if k < 200 else k + 210, k) for k in range(400)]
+    if turned:
+        src, tgt, links = tgt, src, [(j, i) for i, j in links]
+    sizes = np.diff(np.array(cut(src, tgt, links)), axis=0)
+    assert sizes.min(axis=1).max() <= 40
+
+
+def test_a_sentence_is_cut_inside_only_if_it_is_long_by_itself():
+    """As in a line of its own."""
+    one = [*WORDS[:24], ",", *WORDS[:24], ",", *WORDS[:8], "."]
+    size = len(one)
+    assert size < cuts.LONG
+    found = cut(one * 4, one * 4, [(k, k) for k in range(4 * size)])
+    assert found == [(size * k, size * k) for k in range(5)]
+    long = [*WORDS[:40], ",", *WORDS[:40], "."]
+    linked = [(k, k) for k in range(4 * len(long))]
+    assert len(cut(long * 4, long * 4, linked)) == 9
+    i, j = np.array(linked).T
+    again = cuts.cut(long * 4, long * 4, i, j, np.ones(len(i)), again=True)
+    assert len(again) == 5  # what a look at one sentence alone may show is left for later
+
+
+def ended(*sizes):
+    return [word for size in sizes for word in [*WORDS[: size - 1], "."]]
+
+
+def test_sentences_are_rather_paired_one_by_one():
+    """The second is linked to nothing, and the first to the second of the target: two for the first
+    and one for both others would lose no link and have parts of equal size."""
+    links = [(k, k) for k in range(19)] + [(k, k) for k in range(50, 70)] + [(19, 20)]
+    found = cut(ended(40, 10, 30), ended(20, 20, 40), links)
+    assert found == [(0, 0), (40, 20), (50, 40), (80, 80)]
+
+
+def test_half_ends_do_not_count_in_that():
+    src = [*WORDS[:19], ".", *WORDS[:19], "."]
+    tgt = [*WORDS[:15], ";", *WORDS[16:21], ".", *WORDS[:19], "."]
+    links = [(k, k) for k in range(12)] + [(k + 20, k + 22) for k in range(19)]
+    stray = [(k + 20, k + 16) for k in range(3)]  # the second, in what follows the semicolon
+    assert cut(src, tgt, [*links, *stray]) == [(0, 0), (20, 22), (40, 42)]
+
+
+@pytest.mark.parametrize(("end", "crossed"), [(".", True), (";", False)])
+def test_between_full_ends_more_links_may_cross(end, crossed):
+    src = tgt = [*WORDS[:59], end, *WORDS[:59], end]
+    links = [(k, k) for k in range(120)] + [(k, k + 60) for k in range(10)]
+    assert ((60, 60) in cut(src, tgt, links)) is crossed
 
 
 def test_without_punctuation_long_lines_are_cut_between_neighbours():
@@ -108,42 +200,49 @@ def linked(draw):
     return links, np.array(draw(scores), np.float32)
 
 
-@given(linked())
-def test_what_crosses_each_cut(found):
+@given(linked(), st.lists(st.tuples(st.integers(0, 71), st.integers(0, 91)), max_size=20))
+def test_what_crosses_each_cut(found, places):
     links, scores = found
     i, j = np.array(links, np.int64).reshape(-1, 2).T
-    for (a, b), crossing in zip(links, cuts._crossing(i, j, scores), strict=True):
-        apart = [(p <= a) != (q <= b) for p, q in links]
+    p, q = np.array(sorted(places), np.int64).reshape(-1, 2).T
+    table = cuts._grid(np.unique(p), np.unique(q), i, j, scores)
+    for a, b, crossing in zip(p, q, cuts._crossing(i, j, scores, p, q), strict=True):
+        apart = [(x < a) != (y < b) for x, y in links]
         assert crossing == pytest.approx(scores[apart].sum(), abs=1e-4)
+        cell = table[np.unique(p) == a, np.unique(q) == b]
+        assert cell == pytest.approx(crossing, abs=1e-4)
 
 
-@given(linked(), st.lists(st.sampled_from(["a", "b", ",", "."]), min_size=91, max_size=91))
+@given(linked(), st.lists(st.sampled_from(["a", "b", ",", ".", '"']), min_size=91, max_size=91))
 def test_parts_divide_both_sides(found, words):
     links, scores = found
     bounds = np.array(cut(words[:71], words, links, scores))
     assert bounds[0].tolist() == [0, 0] and bounds[-1].tolist() == [71, 91]
     assert (np.diff(bounds, axis=0) > 0).all()
     for p, q in bounds[1:-1].tolist():
-        assert (p - 1, q - 1) in links or words[p - 1] == words[q - 1] == "."
+        ends = {".", '"'} & {words[p - 1], words[q - 1]}
+        assert ends or (p - 1, q - 1) in links
 
 
 def test_no_other_cuts_are_cheaper():
     """Of all subsets of a few possible cuts."""
     rng = np.random.default_rng(3)
     for _ in range(30):
-        src, tgt = (np.sort(rng.integers(1, 100, 7)) for _ in range(2))
-        possible = cuts.Cuts(src, tgt, rng.uniform(-2, 5, 7))
+        src, tgt = (np.sort([0, *rng.integers(1, 100, 7), 100]) for _ in range(2))
+        own, surplus = np.array([0, *rng.uniform(-2, 5, 7), 0]), rng.integers(-1, 2, 9)
+        possible = cuts.Cuts(src, tgt, own, np.zeros(9, np.int64), surplus)
 
         def cost(chosen, possible=possible):
-            places = np.stack([possible.src, possible.tgt], axis=1)[chosen]
-            sizes = np.diff(np.concatenate([[[0, 0]], places, [[100, 100]]]), axis=0)
+            some = possible.only(chosen)
+            sizes = np.diff(np.stack([some.src, some.tgt], axis=1), axis=0)
             if (sizes <= 0).any():
                 return np.inf
-            return possible.cost[chosen].sum() + ((sizes.max(axis=1) / cuts._EASY) ** 2).sum()
+            uneven = cuts._UNEVEN * np.abs(np.diff(some.surplus)).sum()
+            return some.cost.sum() + uneven + ((sizes.max(axis=1) / cuts._EASY) ** 2).sum()
 
-        subsets = [[k for k in range(7) if number >> k & 1] for number in range(128)]
-        least = min(cost(np.array(subset, np.int64)) for subset in subsets)
-        assert cost(cuts._cheapest(possible, 100, 100)) == pytest.approx(least)
+        subsets = [[k + 1 for k in range(7) if number >> k & 1] for number in range(128)]
+        least = min(cost(np.array([0, *subset, 8])) for subset in subsets)
+        assert cost(cuts._cheapest(possible)) == pytest.approx(least)
 
 
 # ---- in the engine ----

@@ -8,8 +8,7 @@ sentence: the parts are then as easy as single sentences, and their links are th
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -23,8 +22,9 @@ from mx.engine.decode import Floats, Links
 from mx.engine.text import Pieces, Words
 
 Costs = npt.NDArray[np.float64]
-# Cuts as arrays: source and target words they are before, what they cost, the marks there.
-Found = tuple[IntArray, IntArray, Costs, IntArray]
+Bools = npt.NDArray[np.bool_]
+# Cuts as arrays: source and target words they are before, what they cost, if sentences end there.
+Places = tuple[IntArray, IntArray, Costs, Bools]
 
 # Words of the longer side: longer pairs are looked at, those of more than twice as many twice, and
 # once more with every doubling up to a limit: the longer a part, the less can be seen in it.
@@ -45,29 +45,31 @@ _APART = 10
 # What a word is: no mark, a pause, what can end a sentence, what does.
 _PAUSE, _HALF, _FULL = 1, 2, 3
 _HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？｡؟۔।॥።፧")
-# Marks that open as well as close: every second one closes.
-_QUOTES = frozenset("\"'")
+# Quotes, double and single ones: what opens in one language closes in another, so every second one
+# of a side closes, or nobody knows.
+_QUOTES = frozenset('"“”„‟«»') | {"``", "''"}, frozenset("'‘’‚‛‹›`")
 # No cut loses more than this, however long the line is: what crosses there is meant. Less if
 # there is another look: it sees more, but never across what was cut before. Between full ends more.
 _CROSSING, _AT_FIRST, _FULL_CROSSING = 8.0, 3.0, 1.5
-# Places on one side that are tried with one on the other.
+# Places on one side that are tried, and cuts that are kept, with one on the other.
 _NEAREST = 3
 # Places of both sides that are tried with each other; of more, none are.
 _MOST = 1 << 20
-# Cuts before one that its part may begin at, so that the time grows with the line, not its square.
+# Cuts before one that its part may begin at, and ever fewer further back, so that the time does not
+# grow with the square of the line.
 _REACH = 64
 
 
 @dataclass(frozen=True)
 class Cuts:
     """Places where a pair may be cut: before source word `src` and target word `tgt`; sorted. The
-    first and the last are the ends of the line. `surplus` is by how many more full ends the source
-    has before it than the target."""
+    first and the last are the ends of the line. `surplus` is by how many more full ends inside the
+    line the source has before it than the target."""
 
     src: IntArray
     tgt: IntArray
     cost: Costs
-    mark: IntArray
+    end: Bools  # of sentences
     surplus: IntArray
 
     def only(self, wanted: IntArray) -> Cuts:
@@ -93,7 +95,7 @@ def _has_end(words: Words) -> bool:
 
 def parts(
     pairs: IntArray,
-    again: npt.NDArray[np.bool_],
+    again: Bools,
     links: Links,
     src_words: Sequence[Words],
     tgt_words: Sequence[Words],
@@ -126,10 +128,11 @@ def cut(
 ) -> IntArray:
     """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links.
 
-    Cut at ends of sentences first, and only then, if it is still long, inside: so a sentence has
-    the parts that it has in a line of its own."""
-    cuts = _possible(_side(src), _side(tgt), i, j, scores, again)
-    ends = np.flatnonzero(cuts.mark >= _HALF)
+    Cut at ends of sentences first, and only then, if it is still long, inside: so a sentence
+    mostly has the parts that it has in a line of its own."""
+    quotes = _trusted(src, tgt)
+    cuts = _possible(_side(src, quotes), _side(tgt, quotes), i, j, scores, again)
+    ends = np.flatnonzero(cuts.end)
     bounds = ends[_cheapest(cuts.only(ends))]
     chosen = [bounds[:1]]
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -159,23 +162,35 @@ class _Side:
         return places[places < len(self.marks)]
 
 
-def _side(words: Words) -> _Side:
-    """Brackets and quotes that close behind the end of a sentence belong to it."""
+def _side(words: Words, quotes: Sequence[frozenset[str]]) -> _Side:
+    """Brackets and these quotes that close behind the end of a sentence belong to it."""
     marks = np.array([_mark(word) for word in words], np.int64)
     after = np.arange(1, len(words) + 1)
-    quotes: Counter[str] = Counter()
-    opened = 0
-    for k in np.flatnonzero(marks == _PAUSE).tolist():
-        word = words[k]
-        quotes[word] += 1
-        kinds = set(map(unicodedata.category, word))
-        closes = kinds == {"Pe"} or (word in _QUOTES and quotes[word] % 2 == 0)
-        closes |= kinds == {"Pf"} and opened > 0  # in some languages it opens as well
-        opened += (kinds == {"Pi"}) - (kinds == {"Pf"} and opened > 0)
-        if closes and k and marks[k - 1] == _FULL:
+    second = {k for kind in quotes for k in _places(words, kind)[1::2]}
+    closing = []
+    for k in (np.flatnonzero(marks[1:] == _PAUSE) + 1).tolist():
+        if marks[k - 1] == _FULL and (k in second or _is_bracket(words[k])):
             marks[k] = _FULL
-            after[k - 1 :: -1][after[k - 1 :: -1] == k] = k + 1
+            closing.append(k)
+    for k in reversed(closing):
+        after[k - 1] = after[k]
     return _Side(marks, after)
+
+
+def _trusted(src: Words, tgt: Words) -> list[frozenset[str]]:
+    """The kinds of quotes that come in pairs on both sides: what closes on one side only would be
+    cut off from its link."""
+    return [kind for kind in _QUOTES if all(len(_places(s, kind)) % 2 == 0 for s in (src, tgt))]
+
+
+def _places(words: Words, kind: frozenset[str]) -> list[int]:
+    return [k for k, word in enumerate(words) if word in kind]
+
+
+@lru_cache(1 << 10)
+def _is_bracket(word: str) -> bool:
+    """Whether it closes, as quotes of Chinese and Japanese do as well."""
+    return {unicodedata.category(character) for character in word} == {"Pe"}
 
 
 @lru_cache(1 << 16)
@@ -202,22 +217,22 @@ def _possible(
         i, j, scores = i[words], j[words], scores[words]
         found.append(_between_ends(src, tgt, i, j, scores, limits))
         found.append(_after_one(src.ends(_FULL), n_tgt, i, j, scores, limits))
-        q, p, cost, mark = _after_one(tgt.ends(_FULL), n_src, j, i, scores, limits)
-        found.append((p, q, cost, mark))
-    line = np.array([0, n_src]), np.array([0, n_tgt]), np.zeros(2), np.array([_FULL, _FULL])
-    p, q, cost, mark = map(np.concatenate, zip(line, *found, strict=True))
-    # Of equal places only the cheapest, and few at one place of a side, so that _REACH goes far.
-    ends = mark >= _HALF
-    order = np.lexsort((cost, ends, q, p))
-    same = np.stack([p, q, ends])[:, order]
+        q, p, cost, end = _after_one(tgt.ends(_FULL), n_src, j, i, scores, limits)
+        found.append((p, q, cost, end))
+    line = np.array([0, n_src]), np.array([0, n_tgt]), np.zeros(2), np.array([True, True])
+    p, q, cost, end = map(np.concatenate, zip(line, *found, strict=True))
+    # Of equal places only the cheapest, and few at one place of a side, so that _REACH goes far;
+    # but of ends and others apart: a cut inside a sentence may be cheaper, and comes too late.
+    order = np.lexsort((cost, end, q, p))
+    same = np.stack([p, q, end])[:, order]
     order = order[np.append(True, (np.diff(same, axis=1) != 0).any(axis=0))]
-    few = [_few(2 * side[order] + ends[order], cost[order]) for side in (p, q)]
+    few = [_few(2 * side[order] + end[order], cost[order]) for side in (p, q)]
     order = order[few[0] & few[1]]
     before = (np.searchsorted(side.ends(_FULL), x, "right") for side, x in ((src, p), (tgt, q)))
-    return Cuts(p, q, cost, mark, np.subtract(*before)).only(order)
+    return Cuts(p, q, cost, end, np.subtract(*before)).only(order)
 
 
-def _few(keys: IntArray, cost: Costs) -> npt.NDArray[np.bool_]:
+def _few(keys: IntArray, cost: Costs) -> Bools:
     """Which are among the _NEAREST cheapest of their key."""
     order = np.lexsort((cost, keys))
     found = np.zeros(len(keys), bool)
@@ -227,7 +242,7 @@ def _few(keys: IntArray, cost: Costs) -> npt.NDArray[np.bool_]:
 
 def _linked(
     src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Found:
+) -> Places:
     """Cuts after links of two marks and, where there are none for a while, between two links of
     neighbours."""
     p, q, wide = src.after[i], tgt.after[j], len(tgt.marks) + 1
@@ -236,12 +251,12 @@ def _linked(
     crossing = _crossing(i, j, scores, p, q)
     good = (p < len(src.marks)) & (q < len(tgt.marks)) & (crossing <= limits[mark])
     good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
-    return p[good], q[good], (crossing + _COSTS[mark])[good], mark[good]
+    return p[good], q[good], (crossing + _COSTS[mark])[good], mark[good] >= _HALF
 
 
 def _between_ends(
     src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Found:
+) -> Places:
     """Cuts between ends of sentences of both sides, of each one in the source with those in the
     target that the fewest links cross."""
     p, q = src.ends(_HALF), tgt.ends(_HALF)
@@ -251,26 +266,26 @@ def _between_ends(
     p, q, crossing = p[row], q[column], crossing[row, column]
     mark = np.minimum(src.marks[p - 1], tgt.marks[q - 1])
     good = crossing <= limits[mark]
-    return p[good], q[good], crossing[good], mark[good]
+    return p[good], q[good], crossing[good], mark[good] >= _HALF
 
 
 def _after_one(
     ends: IntArray, n_other: int, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Found:
+) -> Places:
     """Cuts after ends of sentences of one side, each where the fewest links cross it."""
     others = np.arange(1, n_other)
     crossing = _grid(ends, others, i, j, scores)
     if not crossing.size:
-        return ends[:0], ends[:0], np.zeros(0), ends[:0]
+        return ends[:0], ends[:0], np.zeros(0), np.zeros(0, bool)
     # The last of equal places: words without links rather end a sentence than begin one.
-    last = others[::-1][crossing[:, ::-1].round(4).argmin(axis=1)]
+    last = others[::-1][crossing[:, ::-1].argmin(axis=1)]
     least = crossing.min(axis=1)
     good = least <= limits[_HALF]
-    return ends[good], last[good], least[good] + _ALONE, np.full(int(good.sum()), _HALF)
+    return ends[good], last[good], least[good] + _ALONE, np.ones(int(good.sum()), bool)
 
 
 def _distance(places: IntArray, others: IntArray) -> IntArray:
-    """Of each place from the nearest of the others; both are sorted."""
+    """Of each place from the nearest of the others, which are sorted."""
     if not len(others):
         return np.full_like(places, np.iinfo(np.int64).max)
     after = np.searchsorted(others, places)
@@ -334,8 +349,7 @@ def _cheapest(cuts: Cuts) -> IntArray:
     costs, before = [0.0], [0]
     for k in range(1, len(src)):
         best, start = inf, 0
-        # From the beginning, or from a cut not too far back.
-        for early in (0, *range(max(1, k - _REACH), k)):
+        for early in _starts(k):
             n, m = src[k] - src[early], tgt[k] - tgt[early]
             if n > 0 < m:
                 uneven = _UNEVEN * abs(surplus[k] - surplus[early])
@@ -348,3 +362,14 @@ def _cheapest(cuts: Cuts) -> IntArray:
     while chosen[-1]:
         chosen.append(before[chosen[-1]])
     return np.array(chosen[::-1], np.int64)
+
+
+def _starts(k: int) -> Iterator[int]:
+    """The cuts that a part which ends with cut k may begin with: the first, and those not too far
+    back."""
+    yield 0
+    back = 2 * _REACH
+    while back < k:
+        yield k - back
+        back *= 2
+    yield from range(max(1, k - _REACH), k)

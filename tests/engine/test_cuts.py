@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bundles import write_toy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mx.engine import cuts
@@ -61,11 +61,13 @@ def test_an_end_that_the_other_side_lacks_is_used_if_the_parts_are_long():
     assert cut(short, lacks, [(k, k) for k in range(12)]) == [(0, 0), (26, 26)]
 
 
-@pytest.mark.parametrize("close", ['"', "'", ")", "」", "”", "»", "）"])
-def test_what_closes_behind_an_end_belongs_to_the_sentence(close):
+PAIRS = ['""', "''", "()", "「」", "“”", "«»", "（）", "””", "„“", "»«", ("``", "''")]
+
+
+@pytest.mark.parametrize(("opens", "closes"), PAIRS)
+def test_what_closes_behind_an_end_belongs_to_the_sentence(opens, closes):
     """But not what opens there, with the same mark perhaps."""
-    opened = {"”": "“", "»": "«"}.get(close, close if close in "\"'" else "(")
-    one = [opened, *WORDS[:18], ".", close]
+    one = [opens, *WORDS[:18], ".", closes]
     bounds = [(21 * k, 21 * k) for k in range(5)]
     linked = [(k, k) for k in range(84)]
     assert cut(one * 4, one * 4, linked) == bounds
@@ -73,25 +75,57 @@ def test_what_closes_behind_an_end_belongs_to_the_sentence(close):
     assert cut(one * 4, one * 4, words) == bounds
 
 
-def test_what_opens_behind_an_end_belongs_to_the_next_sentence():
-    """Also if it closes in other languages."""
-    one = ["”", *WORDS[:18], ".", "”"]
-    found = cut(one * 4, one * 4, [(k, k) for k in range(84)])
-    assert (20, 20) in found and (21, 21) not in found
+def test_several_marks_close_a_sentence():
+    one = ["(", '"', *WORDS[:18], ".", '"', ")"]
+    words = [(k, k) for k in range(92) if k % 23 < 20]
+    assert cut(one * 4, one * 4, words) == [(23 * k, 23 * k) for k in range(5)]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_quotes_that_do_not_come_in_pairs_say_nothing_on_either_side(turned):
+    """Each is linked to one of the other side, and no cut comes between them."""
+    good = ["«", *WORDS[:18], ".", "»"] * 4
+    bad = ['"', *WORDS[:18], "."] + ['"', *WORDS[:18], ".", '"'] * 3
+    lost = [k for k in range(84) if k != 20]  # the first that closes
+    links = [(k, place) for place, k in enumerate(lost)]
+    src, tgt = (bad, good) if turned else (good, bad)
+    links = [pair[::-1] for pair in links] if turned else links
+    for p, q in cut(src, tgt, links):
+        assert all((i < p) == (j < q) for i, j in links)
+
+
+@pytest.mark.parametrize(
+    ("words", "never"),
+    [
+        ([")", *WORDS[:30], ".", *WORDS[:30], "."], 1),  # closes, but no sentence
+        ([*WORDS[:29], ";", ")", *WORDS[:29], "."], 31),  # half an end
+    ],
+)
+def test_what_closes_elsewhere_is_no_end(words, never):
+    bounds = cut(words, words, [(k, k) for k in range(len(words))])
+    assert len(bounds) > 2 and (never, never) not in bounds
 
 
 def test_leaders_are_cut_like_words():
+    """Dots that lead to the number of a page: a part each, for there is nothing to see in them."""
     src = tgt = [*sentences(3, 19), *["."] * 300, *sentences(3, 19)]
     sizes = np.diff(np.array(cut(src, tgt, [(k, k) for k in range(len(src))])), axis=0)
     assert sizes.max() <= 20
 
 
+def test_many_closing_marks_take_no_time():
+    """A line of 60,000 took seconds when each looked at all before it."""
+    words = [".", *[")"] * 60_000]
+    side = cuts._side(words, [])
+    assert side.after.tolist() == [len(words)] * len(words)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_one_side_alone_has_does_not_keep_the_rest_together(turned):
-    """A hundred short sentences without a link, whose ends are all at one place of the other."""
-    src = [*sentences(10, 19), *["x", "y", "."] * 70, *sentences(10, 19)]
+    """Many short sentences without a link, whose ends are all at one place of the other."""
+    src = [*sentences(10, 19), *["x", "y", "."] * 140, *sentences(10, 19)]
     tgt = sentences(20, 19)
-    links = [(k if k < 200 else k + 210, k) for k in range(400)]
+    links = [(k if k < 200 else k + 420, k) for k in range(400)]
     if turned:
         src, tgt, links = tgt, src, [(j, i) for i, j in links]
     sizes = np.diff(np.array(cut(src, tgt, links)), axis=0)
@@ -111,6 +145,31 @@ def test_a_sentence_is_cut_inside_only_if_it_is_long_by_itself():
     i, j = np.array(linked).T
     again = cuts.cut(long * 4, long * 4, i, j, np.ones(len(i)), again=True)
     assert len(again) == 5  # what a look at one sentence alone may show is left for later
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_either_side_may_be_long(turned):
+    src = [*WORDS[:25], ",", *WORDS[:24]]
+    tgt = [*WORDS[:25], *["v"] * 3, ",", *["u"] * 6, *WORDS[:24], *["z"] * 25]
+    links = [(k, k) for k in range(25)] + [(25, 28)] + [(26 + k, 35 + k) for k in range(24)]
+    if turned:
+        src, tgt, links = tgt, src, [(j, i) for i, j in links]
+    assert max(map(len, (src, tgt))) > cuts.LONG > min(map(len, (src, tgt)))
+    assert (29, 26)[:: 1 if turned else -1] in cut(src, tgt, links)
+
+
+def test_an_end_that_is_linked_to_a_pause_is_an_end():
+    """Inside a sentence this cut would be cheaper, but is not looked for."""
+    src, tgt = ([*WORDS[:29], mark, *WORDS[30:59], "."] for mark in ".,")
+    assert cut(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (30, 30), (60, 60)]
+
+
+def test_half_ends_are_used_if_both_sides_have_them():
+    half, none = ([*WORDS[:29], mark, *WORDS[30:59], "."] for mark in ";z")
+    words = [(k, k) for k in range(60) if k != 29]
+    assert cut(half, half, words) == [(0, 0), (30, 30), (60, 60)]
+    for src, tgt in ((half, none), (none, half)):
+        assert cut(src, tgt, words) == [(0, 0), (60, 60)]
 
 
 def ended(*sizes):
@@ -167,6 +226,10 @@ def test_ends_that_are_linked_to_others_are_put_right_by_the_words():
     words = [(k, k) for k in range(120) if k % 20 != 19]
     marks = [(k, k - 20) for k in range(39, 120, 20)]
     assert cut(src, tgt, [*words, *marks]) == [(20 * k, 20 * k) for k in range(7)]
+    short = sentences(40, 4)
+    words = [(k, k) for k in range(200) if k % 5 != 4]
+    marks = [(k, k - 70) for k in range(74, 200, 5)]  # more of them than may cross
+    assert len(cut(short, short, [*words, *marks])) == 41
 
 
 def test_before_another_look_only_sure_cuts_are_made():
@@ -193,6 +256,33 @@ def test_where_there_is_nothing_to_cut_by_the_pair_stays_whole(links):
     assert cut(WORDS[:100], WORDS[:100], links) == [(0, 0), (100, 100)]
 
 
+def test_other_links_than_those_of_neighbours_do_not_tell_where_to_cut():
+    assert cut(WORDS[:200], WORDS[:200], [(k, k) for k in range(0, 200, 2)]) == [(0, 0), (200, 200)]
+
+
+def test_without_links_ends_tell_nothing():
+    assert cut(sentences(6, 19), sentences(6, 19), []) == [(0, 0), (120, 120)]
+
+
+def test_one_word_has_nothing_to_cut():
+    assert cut(["a", ".", "b"], ["x"], [(0, 0)]) == [(0, 0), (3, 1)]
+
+
+def test_too_many_ends_to_try_them_all_are_cut_by_their_links(monkeypatch):
+    """The table of all places with all others would not fit into memory."""
+    monkeypatch.setattr(cuts, "_MOST", 1)
+    src = tgt = sentences(6, 19)
+    assert len(cut(src, tgt, [(k, k) for k in range(120)])) == 7
+    assert (20, 20) not in cut(src, tgt, [(k, k) for k in range(120) if k % 20 != 19])
+
+
+def test_a_stretch_that_cannot_be_cut_does_not_keep_the_rest_together():
+    """It may be longer than the cuts that are looked at one by one."""
+    near = cuts._starts(1000)
+    assert {0, 1000 - 512, 1000 - 128, *range(1000 - cuts._REACH, 1000)} <= set(near)
+    assert list(cuts._starts(3)) == [0, 1, 2]
+
+
 @st.composite
 def linked(draw):
     links = sorted(draw(st.sets(st.tuples(st.integers(0, 70), st.integers(0, 90)), max_size=150)))
@@ -200,6 +290,7 @@ def linked(draw):
     return links, np.array(draw(scores), np.float32)
 
 
+@settings(deadline=None)
 @given(linked(), st.lists(st.tuples(st.integers(0, 71), st.integers(0, 91)), max_size=20))
 def test_what_crosses_each_cut(found, places):
     links, scores = found
@@ -213,6 +304,7 @@ def test_what_crosses_each_cut(found, places):
         assert cell == pytest.approx(crossing, abs=1e-4)
 
 
+@settings(deadline=None)
 @given(linked(), st.lists(st.sampled_from(["a", "b", ",", ".", '"']), min_size=91, max_size=91))
 def test_parts_divide_both_sides(found, words):
     links, scores = found
@@ -230,7 +322,7 @@ def test_no_other_cuts_are_cheaper():
     for _ in range(30):
         src, tgt = (np.sort([0, *rng.integers(1, 100, 7), 100]) for _ in range(2))
         own, surplus = np.array([0, *rng.uniform(-2, 5, 7), 0]), rng.integers(-1, 2, 9)
-        possible = cuts.Cuts(src, tgt, own, np.zeros(9, np.int64), surplus)
+        possible = cuts.Cuts(src, tgt, own, np.ones(9, bool), surplus)
 
         def cost(chosen, possible=possible):
             some = possible.only(chosen)

@@ -34,6 +34,8 @@ _MANY = 10_000
 _FEW, _PIECES = 50_000, "4000"
 # With these flags mx-train finds its teacher's links itself.
 _TAUGHT = re.compile(r"--(teacher|preset|warm-start|config|fold-accents|valid-src)\b")
+# With these the size of the vocabulary is theirs.
+_SIZED = re.compile(r"--(preset|config)\b")
 _NEEDED = ("torch", "safetensors", "onnx")
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
@@ -239,10 +241,11 @@ def _training(order: Order, run: Path, links: Path | None) -> list[str]:
     ]  # fmt: skip
     line += ["--threads", str(order.threads)] if order.threads else []
     line += ["--quiet"] if order.quiet else []
+    own_size = order.start or _SIZED.search(order.flags)
+    if links and not own_size and not _has(links, _FEW):
+        line += ["--vocab-size", _PIECES]
     if links and not _TAUGHT.search(order.flags):
         line += ["--teacher", str(links.absolute())]
-        if not order.start and not _has(links, _FEW):
-            line += ["--vocab-size", _PIECES]
     return [*line, *shlex.split(order.flags)]
 
 

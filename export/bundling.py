@@ -35,7 +35,7 @@ from mx.export.fuse import check_counts, fuse
 from mx.export.graph import OUTPUTS, plain_graph, weights_of
 from mx.export.precision import find_ranges, half, int8
 from mx.export.probe import Probe
-from mx.export.story import cost, started_from, tested
+from mx.export.story import cost, origins, tested
 from mx.export.verify import verify
 from mx.trainer.checkpoint import MODEL, load_model
 from mx.trainer.config import RunConfig
@@ -178,7 +178,7 @@ def training(run: Run) -> dict[str, Any]:
     weights = hashlib.sha256((run.folder / MODEL).read_bytes()).hexdigest()
     vocab = hashlib.sha256(run.tokenizers[0].proto).hexdigest()
     train = run.config.train
-    start, spent = started_from(run.folder), cost(run.folder)
+    spent = cost(run.folder)
     steps = spent.get("step", train.steps)  # a run may end before its last one
     return {
         "signature": f"mx-train|v:{__version__}|weights:{weights[:12]}|vocab:{vocab[:12]}"
@@ -186,7 +186,7 @@ def training(run: Run) -> dict[str, Any]:
         "weights_sha256": weights,
         "settings": asdict(train),
         "cost": spent,
-        **({"start": start} if start else {}),
+        **origins(run.folder),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mx.engine.aligner import Aligner
 from mx.engine.files import read_pairs
 from mx.engine.score import bootstrap, count_all, score_counts
-from mx.trainer.corpus import gold_links
+from mx.trainer.corpus import gold_links, teachers
 from mx.trainer.run import opened
 
 
@@ -30,11 +30,17 @@ def cost(run: Path) -> dict[str, float]:
     return {name: round(value, 1) for name, value in found.items()}
 
 
-def started_from(run: Path) -> str:
-    """The name of the model that the run started from; empty if it began anew."""
+def origins(run: Path) -> dict[str, Any]:
+    """The names of the model that the run started from and of its teachers, if it had any."""
     if not (run / "command.json").exists():
-        return ""
-    return Path(opened(run)[1].start or "").name.removesuffix(".mx")
+        return {}
+    config, texts = opened(run)
+    start, taught = name_of(texts.start or ""), [name_of(n) for n in teachers(texts, config)]
+    return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
+
+
+def name_of(path: str) -> str:
+    return Path(path).name.removesuffix(".mx")
 
 
 def tested(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:

@@ -171,10 +171,15 @@ def mean(folders: list[Path]) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
 
 
-def load_model(run: Path) -> tuple[Network, RunConfig]:
-    """The run's best model, ready to align, and its settings."""
+def check_trained(run: Path) -> None:
+    """An error if the run has no model yet."""
     if not (run / MODEL).exists():
         raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
+
+
+def load_model(run: Path) -> tuple[Network, RunConfig]:
+    """The run's best model, ready to align, and its settings."""
+    check_trained(run)
     config = from_json(run / "config.json")
     model = make_network(config.model)
     load_weights(run / MODEL, model)

@@ -22,7 +22,7 @@ from mx.trainer.config import PRESETS, ModelConfig, TrainConfig, read_object
 
 # Each group of settings begins at this field and ends before the next.
 _TITLES = {
-    "width": "Model",
+    "kind": "Model",
     "vocab_size": "Text",
     "alpha": "Losses",
     "steps": "Optimisation",

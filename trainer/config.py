@@ -270,6 +270,8 @@ def check(config: RunConfig) -> RunConfig:
         problems.append("joins must be in [0, 1]")
     if model.refine < 0:
         problems.append("refine must not be negative")
+    if train.rounds > train.steps:
+        problems.append("there must be a step for each of the rounds")
     if not 0 <= model.dropout < 1:
         problems.append("dropout must be in [0, 1)")
     if problems:

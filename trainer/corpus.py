@@ -28,7 +28,7 @@ from mx.trainer.checkpoint import MODEL
 from mx.trainer.checkpoint import folders as checkpoints
 from mx.trainer.config import RunConfig
 from mx.trainer.data import TeacherLinks
-from mx.trainer.teacher import SEED, is_bound_to_text, mixed, open_teacher
+from mx.trainer.teacher import SEED, check, is_bound_to_text, mixed, open_teacher
 
 Report = Callable[[str], None]
 
@@ -88,17 +88,16 @@ def settled(texts: Texts, run: Path) -> Texts:
     """The same texts as they are found again later: absolute paths, and for standard input and
     pipes the place in the run folder that `spool` copies them to."""
     values = asdict(texts)
-    if sum(values[name] == "-" for name in FILES) > 1:
+    named = named_files(texts)
+    if sum(path == "-" for path in named.values()) > 1:
         raise InputError("only one of the files can be `-`: standard input is read once")
-    for name in FILES:
-        if values[name] is not None:
-            copied = once(values[name])
-            values[name] = os.path.abspath(run / "text" / name if copied else values[name])
+    found = {n: os.path.abspath(run / "text" / n if once(p) else p) for n, p in named.items()}
+    values |= {name: found[name] for name in FILES if name in found}
     if texts.start is not None:
         values["start"] = os.path.abspath(texts.start)
-    values["teacher"] = [n if n == SEED else os.path.abspath(n) for n in texts.teacher]
-    for name in values["teacher"]:
-        if name != SEED and not os.path.exists(name):
+    values["teacher"] = [found.get(f"teacher-{k}", SEED) for k in range(len(texts.teacher))]
+    for name in texts.teacher:
+        if name not in (SEED, "-") and not os.path.exists(name):
             raise InputError(
                 f"--teacher {name}: there is no such link file, bundle or run folder; "
                 f"`{SEED}` is the statistical aligner"
@@ -106,17 +105,25 @@ def settled(texts: Texts, run: Path) -> Texts:
     return Texts(**values)
 
 
+def named_files(texts: Texts) -> dict[str, str]:
+    """The files that a run reads, by the names that their copies would have."""
+    found = {name: getattr(texts, name) for name in FILES}
+    found |= {f"teacher-{k}": n for k, n in enumerate(texts.teacher) if n != SEED}
+    return {name: path for name, path in found.items() if path is not None}
+
+
 def once(path: str) -> bool:
     """Whether a file can be read one time only."""
-    return path == "-" or (os.path.exists(path) and not os.path.isfile(path))
+    there = os.path.isfile(path) or os.path.isdir(path)
+    return path == "-" or (os.path.exists(path) and not there)
 
 
 def spool(given: Texts, run: Path) -> None:
     """Copy what can be read only once into the run folder."""
-    for name in FILES:
-        path, copy = getattr(given, name), run / "text" / name
-        if path is None or not once(path):
+    for name, path in named_files(given).items():
+        if not once(path):
             continue
+        copy = run / "text" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(copy) as file:
             file.writelines(f"{line}\n".encode() for line in read_lines(path))
@@ -179,12 +186,14 @@ def tokenizers(run: Path, config: RunConfig) -> tuple[Tokenizer, Tokenizer]:
 
 def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     """Build what is missing in the run folder; other processes then only `open_prepared`."""
+    names, folder = teachers(texts, config), run / "cache"
+    if read_key(folder / "links") is None:
+        for name in names:  # before anything long is begun
+            check(name, texts.langs, lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
     make_vocab(texts, config, run, report)
     key = cache_key(texts, config, run)
-    folder = run / "cache"
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenise(texts, config, run, key, report)
-    names = teachers(texts, config)
     taught = read_key(folder / "links")
     if names and taught != (wanted := link_key(key, names, texts.langs)):
         if taught and taught.get("teachers") != wanted["teachers"] and checkpoints(run):

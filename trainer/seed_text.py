@@ -25,8 +25,9 @@ _READ = 1 << 15
 _BLOCK_CELLS = 60_000
 # Cells sorted at a time while cells are given their parameters.
 _GROUP_CELLS = 6_000_000
-# A pair larger than this is not aligned: its arrays would no longer fit in memory.
-_MAX_CELLS = 4_000_000
+# A pair larger than this, or with a longer side, is not aligned: the arrays of its cells and of
+# its jumps from word to word would no longer fit in memory.
+_MAX_CELLS, _MAX_WORDS = 4_000_000, 4096
 
 
 class Vocabulary(dict[str, int]):
@@ -140,6 +141,7 @@ class Block:
 def make_blocks(n_src: Ints, n_tgt: Ints) -> list[Block]:
     """All pairs with words on both sides, sorted by size; long ones are padded a little."""
     use = (n_src > 0) & (n_tgt > 0) & (n_src * n_tgt <= _MAX_CELLS)
+    use &= np.maximum(n_src, n_tgt) <= _MAX_WORDS
     rows = np.flatnonzero(use)
     S, T = _rounded(n_src[rows]), _rounded(n_tgt[rows])
     order = np.lexsort((rows, T, S))

@@ -116,10 +116,15 @@ def test_a_longer_time_trains_anew(order, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "taught"), [("--alpha 1", True), ("--teacher x", False), ("--preset tiny", False)]
+    ("flags", "taught", "sized"),
+    [
+        ("--alpha 1", True, True),
+        ("--teacher x", False, True),
+        ("--preset tiny", False, False),
+    ],
 )
 def test_the_links_by_statistics_teach_unless_others_do(
-    order, monkeypatch, tmp_path, flags, taught
+    order, monkeypatch, tmp_path, flags, taught, sized
 ):
     lines: list[list[str]] = []
     monkeypatch.setattr(fresh, "_program", lambda name, arguments: lines.append(list(arguments)))
@@ -129,7 +134,7 @@ def test_the_links_by_statistics_teach_unless_others_do(
         model_for(order(flags=flags), lambda line: None, links)
         line = lines[-2]
         assert (str(links) in line) == taught
-        assert ("--vocab-size" in line) == (taught and pairs == 10)  # of a small text
+        assert ("--vocab-size" in line) == (sized and pairs == 10)  # of a small text
 
 
 def test_without_a_place_the_cache_keeps_it(order, monkeypatch, tmp_path):

@@ -53,6 +53,7 @@ def test_later_wins():
         ({"dropout": 1.0, "ema": 1.0}, r"ema must be in \[0, 1\); dropout"),
         ({"keep": 0}, "keep must be at least 1"),
         ({"seed": -1}, "seed must not be negative"),
+        ({"rounds": 50, "steps": 10}, "a step for each of the rounds"),
         ({"max_length": 1}, "max_length"),
         ({"lr": 0.0}, "lr must be positive"),
         ({"lr": float("nan"), "clip": -1}, "lr must be positive; clip must not be negative"),

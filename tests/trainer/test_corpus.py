@@ -162,16 +162,29 @@ def test_pipes_are_copied_and_paths_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     os.mkfifo(tmp_path / "pipe")
-    given = Texts("pipe", "t")
+    os.mkfifo(tmp_path / "links")
+    (tmp_path / "bundle.mx").mkdir()
+    given = Texts("pipe", "t", teacher=["bundle.mx", "seed", "links"])
     found = settled(given, run)
     assert found.src == str(run / "text" / "src") and found.tgt == str(tmp_path / "t")
-    thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("a b\nc\n"))
-    thread.start()
+    copy = run / "text" / "teacher-2"
+    assert found.teacher == [str(tmp_path / "bundle.mx"), "seed", str(copy)]
+    writes = {"pipe": "a b\nc\n", "links": "0-0\n\n"}
+    threads = [
+        threading.Thread(target=(tmp_path / name).write_text, args=(text,))
+        for name, text in writes.items()
+    ]
+    for thread in threads:
+        thread.start()
     spool(given, run)
-    thread.join()
-    assert (run / "text" / "src").read_text() == "a b\nc\n"
+    for thread in threads:
+        thread.join()
+    assert (run / "text" / "src").read_text() == writes["pipe"]
+    assert copy.read_text() == writes["links"]
 
 
 def test_standard_input_is_read_once(tmp_path):
     with pytest.raises(MxError, match="only one of the files"):
         settled(Texts("-", "-"), tmp_path)
+    with pytest.raises(MxError, match="only one of the files"):
+        settled(Texts("-", "t", teacher=["-"]), tmp_path)

@@ -328,3 +328,12 @@ def test_command_explains_mistakes(files, tmp_path):
         result = run(*args)
         assert result.exit_code == 2
         assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_line_too_long_for_its_jumps_gets_no_links():
+    """It has few cells beside a short one, but its jumps from word to word fill the memory."""
+    long = ["w"] * (seed_text._MAX_WORDS + 1)
+    pairs = [(["0w", "1w"], ["q0x", "q1x"])] * 40
+    model = SeedModel.learn(iter(pairs), SeedConfig())
+    found = list(model.align([*pairs[:1], (long, ["q0x"]), (["0w"], long), *pairs[:1]]))
+    assert found[0] == found[3] and found[0] and found[1] == found[2] == []

@@ -143,7 +143,9 @@ def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     options = Options(tmp_path / "new", tmp_path / "new.mx", ("fp32",), ("xx", "yy"), kernels=())
     bundle = export(options, lambda note: None)
     assert bundle.manifest.training["start"] == "student"
-    assert "Started from: student" in bundle.read("README.md").decode()
+    text = bundle.read("README.md").decode()
+    assert "Started from: student" in text
+    assert "Taught by links of: the statistical aligner\n" in text
     assert "start" not in Bundle.load(student[1]).manifest.training
 
 

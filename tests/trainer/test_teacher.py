@@ -114,11 +114,36 @@ def link_lines(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("held", [0, 10])
-@pytest.mark.parametrize(("more", "message"), [(1, "has more lines"), (-1, "but the text goes on")])
-def test_a_file_must_be_as_long_as_the_text(start, link_lines, tmp_path, more, message, held):
-    texts = {"teacher": [str(link_lines(more))], "valid_last": held}
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_file_must_be_as_long_as_the_text(start, link_lines, tmp_path, more, held):
+    texts = {"teacher": ["seed", str(link_lines(more))], "valid_last": held}
+    with pytest.raises(InputError, match=r"has \d+ lines but the text has \d+ pairs"):
         start(tmp_path / "run", texts, kind="student")
+    assert not (tmp_path / "run" / "src.spm").exists()  # nothing was computed before
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((), "is not a model bundle"),
+        (("manifest.json",), r"bundle|manifest"),
+        (("config.json",), r"has no model\.safetensors"),
+    ],
+)
+def test_folders_that_cannot_teach_are_refused_at_once(start, tmp_path, files, message):
+    folder = tmp_path / "teacher"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("{}", "utf-8")
+    with pytest.raises(MxError, match=message):
+        start(tmp_path / "run", {"teacher": [str(folder)]}, kind="student")
+    assert not (tmp_path / "run" / "src.spm").exists()
+
+
+def test_languages_that_are_none_are_refused_at_once(start, tmp_path):
+    with pytest.raises(MxError, match="two codes such as de-en"):
+        start(tmp_path / "run", {"teacher": ["seed"], "langs": "foo"}, kind="student")
+    assert not (tmp_path / "run" / "src.spm").exists()
 
 
 def test_a_trained_run_keeps_its_teacher(start, link_lines, tmp_path):

@@ -5,7 +5,8 @@ set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
     python benchmarks/long_lines.py en-fr.mx corpus.en corpus.fr --pairs 1500
 
 `--ended` leaves out pairs that are no sentences, such as headings, which nothing tells apart once
-they are joined. Without gold links those of the single pairs stand for them: "AER" is then how much
+they are joined; `--bare` takes the marks at the ends of all pairs away, as if the text had none.
+Without gold links those of the single pairs stand for them: "AER" is then how much
 joining changes.
 """
 
@@ -25,7 +26,20 @@ from mx.engine.text import split
 
 ENDS = frozenset(".!?…:;。！？：；")
 Links = frozenset[tuple[int, int]]
+Words = tuple[list[str], ...]  # of both sides
 Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
+
+
+def without_ends(text: list[Words], gold: list[Gold]) -> tuple[list[Words], list[Gold]]:
+    """The pairs without the marks at their ends, and the gold links of what is left."""
+    bare = [
+        tuple(side[:-1] if side[-1:] and side[-1] in ENDS else side for side in p) for p in text
+    ]
+    kept = [
+        Gold(*(frozenset((i, j) for i, j in part if i < len(s) and j < len(t)) for part in links))
+        for (s, t), links in zip(bare, ((g.sure, g.possible) for g in gold), strict=True)
+    ]
+    return bare, kept
 
 
 def join(pairs: list[Pair]) -> Pair:
@@ -68,6 +82,7 @@ def main() -> None:
     command.add_argument("gold", nargs="?", help="[the links of the single pairs]")
     command.add_argument("--pairs", type=int, help="only the first N [all]")
     command.add_argument("--ended", action="store_true", help="only pairs that end with a mark")
+    command.add_argument("--bare", action="store_true", help="without the marks at the ends")
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
     command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
@@ -81,10 +96,13 @@ def main() -> None:
     aligner = Aligner.load(
         arguments.bundle, langs=arguments.langs, backend="cpu", dtype=arguments.dtype
     )
-    alone = aligned(aligner, text)
+    gold = [Gold(frozenset(), frozenset())] * len(text)
     if arguments.gold:
         gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
-    else:
+    if arguments.bare:
+        text, gold = without_ends(text, gold)
+    alone = aligned(aligner, text)
+    if not arguments.gold:
         gold = [Gold(links, links) for links in alone]
     pairs = [
         (s, t, *found)

@@ -39,6 +39,7 @@ from mx.export.story import cost, origins, tested
 from mx.export.verify import verify
 from mx.trainer.checkpoint import MODEL, load_model
 from mx.trainer.config import RunConfig
+from mx.trainer.corpus import gold_links, gold_pairs, tokenizers
 from mx.trainer.objective import Network
 
 FILES = {"fp32": "model.onnx", "fp16": "model.fp16.onnx", "int8": "model.int8.onnx"}
@@ -90,6 +91,8 @@ class Judged:
 def export(options: Options, report: Report) -> Bundle:
     """Make, verify and write the bundle; nothing is left behind when a step fails."""
     check_free(options.output, options.force)
+    for files in (*options.tests, *([options.gold] if options.gold else [])):
+        gold_pairs(*files)  # an error in them now, not after all the work
     run = open_run(options.run)
     graph = make_graph(run, report)
     probe = read_probe(options, run)
@@ -138,8 +141,6 @@ def wanted(options: Options, precision: str) -> bool:
 
 
 def open_run(folder: Path) -> Run:
-    from mx.trainer.corpus import tokenizers
-
     if not folder.is_dir():
         raise MxError(f"there is no run folder {folder}; `mx-train -o {folder}` makes one")
     model, config = load_model(folder)
@@ -225,8 +226,6 @@ def read_probe(options: Options, run: Run) -> Probe | None:
 def judge(options: Options, run: Run, graph: onnx.ModelProto, probe: Probe | None) -> Judged | None:
     """Links to compare with: the user's gold, or what both directions agree on."""
     if options.gold:
-        from mx.trainer.corpus import gold_links
-
         src, tgt, path = options.gold
         pairs = text.from_files(src, tgt, run.tokenizers, None, "gold")
         sizes = [(s.n_words, t.n_words) for s, t in zip(pairs.src, pairs.tgt, strict=True)]

@@ -388,8 +388,12 @@ def read_gold(texts: Texts) -> GoldPairs | None:
     """The gold set, if the run has one."""
     if not (texts.gold and texts.gold_src and texts.gold_tgt):
         return None
-    pairs = [(split(s), split(t)) for s, t in read_pairs(texts.gold_src, texts.gold_tgt)]
-    gold = gold_links(texts.gold, [(len(s), len(t)) for s, t in pairs], texts.gold_src)
+    return gold_pairs(texts.gold_src, texts.gold_tgt, texts.gold)
+
+
+def gold_pairs(src: str, tgt: str, links: str) -> GoldPairs:
+    pairs = [(split(s), split(t)) for s, t in read_pairs(src, tgt)]
+    gold = gold_links(links, [(len(s), len(t)) for s, t in pairs], src)
     return GoldPairs([s for s, _ in pairs], [t for _, t in pairs], gold)
 
 

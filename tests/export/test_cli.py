@@ -124,6 +124,14 @@ def refused(tmp_path: Path, *arguments: object) -> str:
     return result.stderr
 
 
+def test_gold_files_that_do_not_fit_are_refused_before_the_work(run: Path, tmp_path: Path) -> None:
+    for name, text in (("src", "x1\n"), ("tgt", "y1\n"), ("gold", "0-0\n0-0\n")):
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in ("src", "tgt", "gold")]
+    message = refused(tmp_path, run, "-o", tmp_path / "m.mx", "--test", *files)
+    assert "has 2 lines" in message and "fused" not in message
+
+
 def test_a_graph_that_differs_is_not_exported(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

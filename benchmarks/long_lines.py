@@ -5,13 +5,13 @@ set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
     python benchmarks/long_lines.py en-fr.mx corpus.en corpus.fr --pairs 1500
 
 `--ended` leaves out pairs that are no sentences, such as headings, which nothing tells apart once
-they are joined; `--bare` takes the marks at the ends of all pairs away, as if the text had none.
-Without gold links those of the single pairs stand for them: "AER" is then how much
-joining changes.
+they are joined; `--marks attached` puts all marks at the ends of the words before them, as in text
+that is not tokenised, `--marks none` takes those at the ends of pairs away. Without gold links
+those of the single pairs stand for them: "AER" is then how much joining changes.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,43 @@ from mx.engine.links import Gold, read_links
 from mx.engine.score import bootstrap, compare, count_all, score_counts
 from mx.engine.text import split
 
+ATTACHED = frozenset(".!?…:;,。！？：；、")
 ENDS = frozenset(".!?…:;。！？：；")
 Links = frozenset[tuple[int, int]]
-Words = tuple[list[str], ...]  # of both sides
+Words = tuple[list[str], list[str]]  # of both sides
+Change = Callable[[list[str]], tuple[list[str], list[int]]]
 Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
 
 
-def without_ends(text: list[Words], gold: list[Gold]) -> tuple[list[Words], list[Gold]]:
-    """The pairs without the marks at their ends, and the gold links of what is left."""
-    bare = [
-        tuple(side[:-1] if side[-1:] and side[-1] in ENDS else side for side in p) for p in text
-    ]
-    kept = [
-        Gold(*(frozenset((i, j) for i, j in part if i < len(s) and j < len(t)) for part in links))
-        for (s, t), links in zip(bare, ((g.sure, g.possible) for g in gold), strict=True)
-    ]
-    return bare, kept
+def attached(words: list[str]) -> tuple[list[str], list[int]]:
+    """The words with marks at the ends of those before them, as in text that is not tokenised, and
+    the place of each of the old ones."""
+    new: list[str] = []
+    places = []
+    for word in words:
+        if new and word in ATTACHED:
+            new[-1] += word
+        else:
+            new.append(word)
+        places.append(len(new) - 1)
+    return new, places
+
+
+def without(words: list[str]) -> tuple[list[str], list[int]]:
+    """The words without a mark at their end, and the place of each that is left."""
+    kept = words[:-1] if words and words[-1] in ENDS else words
+    return kept, list(range(len(kept)))
+
+
+def changed(pair: Words, gold: Gold, change: Change) -> tuple[Words, Gold]:
+    (src, i_places), (tgt, j_places) = map(change, pair)
+    sure, possible = (
+        frozenset(
+            (i_places[i], j_places[j]) for i, j in part if i < len(i_places) and j < len(j_places)
+        )
+        for part in (gold.sure, gold.possible)
+    )
+    return (src, tgt), Gold(sure, possible)
 
 
 def join(pairs: list[Pair]) -> Pair:
@@ -82,7 +103,7 @@ def main() -> None:
     command.add_argument("gold", nargs="?", help="[the links of the single pairs]")
     command.add_argument("--pairs", type=int, help="only the first N [all]")
     command.add_argument("--ended", action="store_true", help="only pairs that end with a mark")
-    command.add_argument("--bare", action="store_true", help="without the marks at the ends")
+    command.add_argument("--marks", choices=("own", "attached", "none"), default="own")
     command.add_argument("--joins", type=int, nargs="+", default=[1, 2, 5, 10])
     command.add_argument("--dtype")
     command.add_argument("--langs", help="the languages of SRC and TGT, if the bundle's are others")
@@ -99,8 +120,9 @@ def main() -> None:
     gold = [Gold(frozenset(), frozenset())] * len(text)
     if arguments.gold:
         gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
-    if arguments.bare:
-        text, gold = without_ends(text, gold)
+    if change := {"attached": attached, "none": without}.get(arguments.marks):
+        both = [changed(*one, change) for one in zip(text, gold, strict=True)]
+        text, gold = [pair for pair, _ in both], [links for _, links in both]
     alone = aligned(aligner, text)
     if not arguments.gold:
         gold = [Gold(links, links) for links in alone]

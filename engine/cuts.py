@@ -45,6 +45,9 @@ _APART = 10
 # What a word is: no mark, a pause, what can end a sentence, what does.
 _PAUSE, _HALF, _FULL = 1, 2, 3
 _HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？｡؟۔।॥።፧")
+_COMMAS = frozenset(",，、،")
+# Letters of a word that is no abbreviation, if a dot follows; the space of SentencePiece.
+_WHOLE, _SPACE = 4, "▁"
 # Quotes, double and single ones: what opens in one language closes in another, so every second one
 # of a side closes, or nobody knows.
 _QUOTES = frozenset('"“”„‟«»') | {"``", "''"}, frozenset("'‘’‚‛‹›`")
@@ -195,12 +198,23 @@ def _is_bracket(word: str) -> bool:
 
 @lru_cache(1 << 16)
 def _mark(word: str) -> int:
-    """_FULL or _HALF for punctuation that ends a sentence, _PAUSE for any other, 0 for words."""
-    if not word or any(unicodedata.category(character)[0] != "P" for character in word):
-        return 0
-    if not _FULLS.isdisjoint(word):
+    """_FULL or _HALF for what ends a sentence, _PAUSE for other punctuation, 0 for words. In text
+    that is not tokenised the marks are at the ends of words."""
+    size = len(word)
+    while size and (word[size - 1] == _SPACE or unicodedata.category(word[size - 1])[0] == "P"):
+        size -= 1
+    stem, marks = word[:size], word[size:].strip(_SPACE)
+    if not _FULLS.isdisjoint(marks) and not _is_short(stem, marks):
         return _FULL
-    return _PAUSE if _HALVES.isdisjoint(word) else _HALF
+    if not _HALVES.isdisjoint(marks):
+        return _HALF
+    return _PAUSE if marks and (not stem or not _COMMAS.isdisjoint(marks)) else 0
+
+
+def _is_short(stem: str, marks: str) -> bool:
+    """Whether a dot behind this may stand for the rest of the word, or make it an ordinal."""
+    letters = sum(map(str.isalpha, stem))
+    return bool(stem) and letters < _WHOLE and _FULLS.intersection(marks) == {"."}
 
 
 def _possible(

@@ -95,6 +95,28 @@ def test_quotes_that_do_not_come_in_pairs_say_nothing_on_either_side(turned):
 
 
 @pytest.mark.parametrize(
+    "end",
+    ["house.", "house?", 'house."', "(house).", "it!", "で。", "wait...", "▁house.", ".▁", "▁."],
+)
+def test_ends_of_sentences_may_be_ends_of_words(end):
+    """As in text that is not tokenised, or cut into pieces."""
+    one = [*WORDS[:19], end]
+    linked = [(k, k) for k in range(120)]
+    assert cut(one * 6, one * 6, linked) == [(20 * k, 20 * k) for k in range(7)]
+
+
+@pytest.mark.parametrize("word", ["mr.", "z.B.", "3.", "1990.", "U.S.", "l'", "e-mail", "▁", "…x"])
+def test_words_that_look_like_ends(word):
+    one = [*WORDS[:19], word]
+    assert cut(one * 3, one * 3, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
+
+
+def test_marks_of_words():
+    marks = {"house:": 2, "house,": 1, "(": 1, "▁,": 1, "word": 0, "word)": 0, "": 0, ":.": 3}
+    assert {word: cuts._mark(word) for word in marks} == marks
+
+
+@pytest.mark.parametrize(
     ("words", "never"),
     [
         ([")", *WORDS[:30], ".", *WORDS[:30], "."], 1),  # closes, but no sentence

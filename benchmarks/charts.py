@@ -17,14 +17,14 @@ STYLE = """
 svg { color-scheme: light dark; background: #fff;
   font: 13px system-ui, "Noto Sans", sans-serif; }
 text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
-.soft { fill: #59636e; } .grid { stroke: #d5dae0; }
+.soft { fill: #59636e; } .grid { stroke: #d5dae0; } .lead { stroke: #59636e; }
 .front { fill: none; stroke: #59636e; stroke-dasharray: 5 4; }
 .c0 { fill: #0b62b8; } .c1 { fill: #b3540a; } .c2 { fill: #1d7a46; } .c3 { fill: #a0357f; }
 .range { stroke-width: 1.5; } .s0 { stroke: #0b62b8; } .s1 { stroke: #b3540a; }
 .s2 { stroke: #1d7a46; } .s3 { stroke: #a0357f; }
 @media (prefers-color-scheme: dark) {
   svg { background: #14171b; } text { fill: #e6e9ed; stroke: #14171b; } .soft { fill: #a0a9b4; }
-  .grid { stroke: #363d46; } .front { stroke: #a0a9b4; }
+  .grid { stroke: #363d46; } .front, .lead { stroke: #a0a9b4; }
   .c0 { fill: #6cb2f5; } .c1 { fill: #f0a35e; } .c2 { fill: #62c98c; } .c3 { fill: #e58ac7; }
   .s0 { stroke: #6cb2f5; } .s1 { stroke: #f0a35e; } .s2 { stroke: #62c98c; }
   .s3 { stroke: #e58ac7; }
@@ -180,7 +180,7 @@ def mark(group: int, x: float, y: float) -> str:
 
 def label(point: Point, place: tuple[float, float], taken: list[tuple[float, float, float]]) -> str:
     """The name beside the point, as near as what is there already allows: points and names, each
-    from one place to another at some height."""
+    from one place to another at some height. A line leads to one that is further away."""
     x, y = place
     room = 7.5 * len(point.name)
 
@@ -201,7 +201,10 @@ def label(point: Point, place: tuple[float, float], taken: list[tuple[float, flo
     at, height, anchor = next((one for one in places if free(*one)), places[0])
     start = at - room * ANCHORS[anchor]
     taken.append((start - 5, start + room + 5, height))
-    return (
+    away = height - y
+    nearer = height - math.copysign(7, away)
+    lead = f'<path class="lead" d="M{x:.1f} {y:.1f}L{at:.1f} {nearer:.1f}"/>'
+    return (lead if abs(away) > 20 else "") + (
         f'<text x="{at:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}">'
         f"{escape(point.name)}</text>"
     )

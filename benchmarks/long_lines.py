@@ -32,6 +32,10 @@ Change = Callable[[list[str]], tuple[list[str], list[int]]]
 Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
 
 
+def ended(*sides: list[str]) -> bool:
+    return ENDS.issuperset(side[-1][-1:] for side in sides if side)
+
+
 def attached(words: list[str]) -> tuple[list[str], list[int]]:
     """The words with marks at the ends of those before them, as in text that is not tokenised, and
     the place of each of the old ones."""
@@ -120,17 +124,17 @@ def main() -> None:
     gold = [Gold(frozenset(), frozenset())] * len(text)
     if arguments.gold:
         gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
+    if arguments.ended:
+        text, gold = zip(
+            *(one for one in zip(text, gold, strict=True) if ended(*one[0])), strict=True
+        )
     if change := {"attached": attached, "none": without}.get(arguments.marks):
         both = [changed(*one, change) for one in zip(text, gold, strict=True)]
         text, gold = [pair for pair, _ in both], [links for _, links in both]
     alone = aligned(aligner, text)
     if not arguments.gold:
         gold = [Gold(links, links) for links in alone]
-    pairs = [
-        (s, t, *found)
-        for (s, t), *found in zip(text, gold, alone, strict=True)
-        if not arguments.ended or ENDS.issuperset(side[-1][-1:] for side in (s, t) if side)
-    ]
+    pairs = [(s, t, *found) for (s, t), *found in zip(text, gold, alone, strict=True)]
     joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R       more than single (95 %)")
     for number in arguments.joins:

@@ -7,6 +7,7 @@ sentence: the parts are then as easy as single sentences, and their links are th
 
 from __future__ import annotations
 
+import html
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,10 +45,10 @@ _UNEVEN = 4.0
 _APART = 10
 # What a word is: no mark, a pause, what can end a sentence, what does.
 _PAUSE, _HALF, _FULL = 1, 2, 3
-_HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？｡؟۔।॥።፧")
+_HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？．｡؟۔।॥።፧։។။")
 _COMMAS = frozenset(",，、،")
-# Letters of a word that is no abbreviation, if a dot follows; the space of SentencePiece.
-_WHOLE, _SPACE = 4, "▁"
+# Letters of a word that a dot follows and that is hardly an abbreviation.
+_WHOLE = 4
 # Quotes, double and single ones: what opens in one language closes in another, so every second one
 # of a side closes, or nobody knows.
 _QUOTES = frozenset('"“”„‟«»') | {"``", "''"}, frozenset("'‘’‚‛‹›`")
@@ -133,6 +134,7 @@ def cut(
 
     Cut at ends of sentences first, and only then, if it is still long, inside: so a sentence
     mostly has the parts that it has in a line of its own."""
+    src, tgt = ([_plain(word) for word in side] for side in (src, tgt))
     quotes = _trusted(src, tgt)
     cuts = _possible(_side(src, quotes), _side(tgt, quotes), i, j, scores, again)
     ends = np.flatnonzero(cuts.end)
@@ -190,7 +192,11 @@ def _places(words: Words, kind: frozenset[str]) -> list[int]:
     return [k for k, word in enumerate(words) if word in kind]
 
 
-@lru_cache(1 << 10)
+def _plain(word: str) -> str:
+    """Without SentencePiece's sign for a space, and with what Moses writes as `&quot;`."""
+    return html.unescape(word.strip("▁"))
+
+
 def _is_bracket(word: str) -> bool:
     """Whether it closes, as quotes of Chinese and Japanese do as well."""
     return {unicodedata.category(character) for character in word} == {"Pe"}
@@ -200,21 +206,29 @@ def _is_bracket(word: str) -> bool:
 def _mark(word: str) -> int:
     """_FULL or _HALF for what ends a sentence, _PAUSE for other punctuation, 0 for words. In text
     that is not tokenised the marks are at the ends of words."""
+    if word[-1:].isalnum():  # nearly all
+        return 0
+    word = _plain(word)
+    kinds = [unicodedata.category(character) for character in word]
     size = len(word)
-    while size and (word[size - 1] == _SPACE or unicodedata.category(word[size - 1])[0] == "P"):
-        size -= 1
-    stem, marks = word[:size], word[size:].strip(_SPACE)
-    if not _FULLS.isdisjoint(marks) and not _is_short(stem, marks):
+    while size and (kinds[size - 1][0] == "P" or kinds[size - 1] in ("Zs", "Cf")):
+        size -= 1  # a no-break space or a direction mark may stand between marks
+    stem = word[:size]
+    marks = [word[k] for k in range(size, len(word)) if kinds[k][0] == "P"]
+    if not _FULLS.isdisjoint(marks) and not (stem and _is_short(stem, marks)):
         return _FULL
     if not _HALVES.isdisjoint(marks):
         return _HALF
     return _PAUSE if marks and (not stem or not _COMMAS.isdisjoint(marks)) else 0
 
 
-def _is_short(stem: str, marks: str) -> bool:
-    """Whether a dot behind this may stand for the rest of the word, or make it an ordinal."""
-    letters = sum(map(str.isalpha, stem))
-    return bool(stem) and letters < _WHOLE and _FULLS.intersection(marks) == {"."}
+def _is_short(stem: str, marks: Sequence[str]) -> bool:
+    """Whether the dot behind this may stand for the rest of a word, or make it an ordinal. Scripts
+    without capitals have no such abbreviations."""
+    letters = sum(map(str.isalpha, stem.rpartition(".")[2]))
+    cased = stem.lower() != stem.upper()
+    one_dot = [mark for mark in marks if mark in _FULLS] == ["."]
+    return one_dot and letters < _WHOLE and (cased or not letters)
 
 
 def _possible(

@@ -35,7 +35,7 @@ _FEW, _PIECES = 50_000, "4000"
 # With these flags mx-train finds its teacher's links itself.
 _TAUGHT = re.compile(r"--(teacher|preset|warm-start|config|fold-accents|valid-src)\b")
 # With these the size of the vocabulary is theirs.
-_SIZED = re.compile(r"--(preset|config)\b")
+_SIZED = re.compile(r"--(preset|config|start)\b")
 _NEEDED = ("torch", "safetensors", "onnx")
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 

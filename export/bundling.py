@@ -39,7 +39,7 @@ from mx.export.story import cost, origins, tested
 from mx.export.verify import verify
 from mx.trainer.checkpoint import MODEL, load_model
 from mx.trainer.config import RunConfig
-from mx.trainer.corpus import gold_links, gold_pairs, tokenizers
+from mx.trainer.corpus import gold_links, gold_pairs, once, tokenizers
 from mx.trainer.objective import Network
 
 FILES = {"fp32": "model.onnx", "fp16": "model.fp16.onnx", "int8": "model.int8.onnx"}
@@ -91,8 +91,7 @@ class Judged:
 def export(options: Options, report: Report) -> Bundle:
     """Make, verify and write the bundle; nothing is left behind when a step fails."""
     check_free(options.output, options.force)
-    for files in (*options.tests, *([options.gold] if options.gold else [])):
-        gold_pairs(*files)  # an error in them now, not after all the work
+    check_gold(options)
     run = open_run(options.run)
     graph = make_graph(run, report)
     probe = read_probe(options, run)
@@ -127,6 +126,17 @@ def export(options: Options, report: Report) -> Bundle:
         files={},
     )
     return write(options, run, manifest, graphs, maker.default(), report)
+
+
+def check_gold(options: Options) -> None:
+    """An error for gold files that are of no use, before all the work."""
+    for files in (*options.tests, *([options.gold] if options.gold else [])):
+        for path in filter(once, files):
+            raise MxError(
+                f"{path} is a pipe, but gold files are read twice; give the name of a file"
+            )
+        if not gold_pairs(*files).gold:
+            raise MxError(f"{files[0]} has no sentences with gold links")
 
 
 def rounded(value: float) -> float:

@@ -149,8 +149,7 @@ def training(manifest: Manifest) -> list[str]:
     if "start" in told:
         lines.append(f"- Started from: {told['start']}, and what that was trained on")
     if "teachers" in told:
-        names = ("the statistical aligner" if n == "seed" else n for n in told["teachers"])
-        lines.append(f"- Taught by links of: {', '.join(names)}")
+        lines.append(f"- Taught by links of: {', '.join(told['teachers'])}")
     if "seconds" in spent:
         where = f" on {told['hardware']}" if "hardware" in told else ""
         lines.append(

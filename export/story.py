@@ -8,8 +8,9 @@ from typing import Any
 from mx.engine.aligner import Aligner
 from mx.engine.files import read_pairs
 from mx.engine.score import bootstrap, count_all, score_counts
-from mx.trainer.corpus import gold_links, teachers
+from mx.trainer.corpus import copied, gold_links, teachers
 from mx.trainer.run import opened
+from mx.trainer.teacher import SEED
 
 
 def cost(run: Path) -> dict[str, float]:
@@ -35,8 +36,14 @@ def origins(run: Path) -> dict[str, Any]:
     if not (run / "command.json").exists():
         return {}
     config, texts = opened(run)
-    start, taught = name_of(texts.start or ""), [name_of(n) for n in teachers(texts, config)]
+    start, taught = name_of(texts.start or ""), [who(n, run) for n in teachers(texts, config)]
     return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
+
+
+def who(teacher: str, run: Path) -> str:
+    if teacher == SEED:
+        return "the statistical aligner"
+    return "links from a pipe" if copied(teacher, run) else name_of(teacher)
 
 
 def name_of(path: str) -> str:

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mx.engine.bundle import MANIFEST
+from mx.engine.bundle import MANIFEST, language_codes
 from mx.engine.errors import InputError, MxError
 from mx.engine.files import atomic_write, read_lines, read_pairs
 from mx.engine.links import Gold, ScoredLink, read_links
@@ -118,6 +119,11 @@ def once(path: str) -> bool:
     return path == "-" or (os.path.exists(path) and not there)
 
 
+def copied(name: str, run: Path) -> bool:
+    """Whether a settled name is that of a copy, which `spool` makes in the run folder."""
+    return os.path.dirname(name) == os.path.abspath(run / "text")
+
+
 def spool(given: Texts, run: Path) -> None:
     """Copy what can be read only once into the run folder."""
     for name, path in named_files(given).items():
@@ -187,9 +193,8 @@ def tokenizers(run: Path, config: RunConfig) -> tuple[Tokenizer, Tokenizer]:
 def prepare(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     """Build what is missing in the run folder; other processes then only `open_prepared`."""
     names, folder = teachers(texts, config), run / "cache"
-    if read_key(folder / "links") is None:
-        for name in names:  # before anything long is begun
-            check(name, texts.langs, lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
+    if (read_key(folder / "links") or {}).get("teachers") != [identity(name) for name in names]:
+        check_teachers(names, texts)  # before anything long is begun
     make_vocab(texts, config, run, report)
     key = cache_key(texts, config, run)
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
@@ -263,6 +268,15 @@ def teachers(texts: Texts, config: RunConfig) -> list[str]:
             "--teacher teaches nothing with --warm-start none; give --warm-start seed or --student"
         )
     return texts.teacher or ([SEED] if needed else [])
+
+
+def check_teachers(names: list[str], texts: Texts) -> None:
+    """An error for those that cannot teach this text, as far as that is quickly seen."""
+    if texts.langs:
+        language_codes(texts.langs)
+    pairs = cache(lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
+    for name in names:
+        check(name, pairs)
 
 
 def teach(

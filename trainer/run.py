@@ -21,7 +21,18 @@ from mx.engine.errors import MxError
 from mx.engine.files import atomic_write
 from mx.trainer.checkpoint import START
 from mx.trainer.config import RunConfig, from_json, read_object, resolve, to_json
-from mx.trainer.corpus import Texts, prepare, settled, spool, tokenizers
+from mx.trainer.corpus import (
+    Texts,
+    check_teachers,
+    copied,
+    named_files,
+    once,
+    prepare,
+    settled,
+    spool,
+    teachers,
+    tokenizers,
+)
 from mx.trainer.start import Start, check_fits, open_start, started
 
 # A resumed run may change these: they decide how long, how often and how fast, not what is learned.
@@ -98,6 +109,8 @@ def settle(command: Command, report: Report) -> None:
     asked, texts, start = wanted(command, trained)  # before anything is deleted
     if command.restart:
         spare_sources(command)
+        # What comes through a pipe cannot be looked at before.
+        check_teachers([n for n in teachers(texts, asked) if not copied(n, run)], texts)
         clear(run)
     if asked.train.select == "aer" and not texts.gold:
         raise MxError("to select by AER a gold set is needed: --gold, --gold-src and --gold-tgt")
@@ -127,12 +140,16 @@ def settle(command: Command, report: Report) -> None:
 
 def spare_sources(command: Command) -> None:
     """An error if something inside the folder that is to be cleared is needed for the new run."""
-    texts = command.texts
-    named = [("teacher", name) for name in texts.teacher] if texts else []
-    named += [("model", texts.start)] if texts and texts.start else []
-    for what, name in named:
-        if Path(name).resolve().is_relative_to(command.run.resolve()):
-            raise MxError(f"--restart would delete the {what} {name}; use another folder")
+    texts, run = command.texts, command.run.resolve()
+    if texts is None:
+        return
+    named = [path for path in named_files(texts).values() if not once(path)]
+    for name in (*named, *([texts.start] if texts.start else [])):
+        path = Path(name).resolve()
+        if path == run or any(path.is_relative_to(run / ours) for ours in _OURS):
+            raise MxError(
+                f"--restart would delete {name}, which the new run needs; use another folder"
+            )
 
 
 def lay_start(start: Start | None, run: Path, report: Report) -> None:

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from mx.engine.bundle import Bundle, language_codes
+from mx.engine.bundle import Bundle
 from mx.engine.errors import InputError, MxError
-from mx.engine.files import read_lines
+from mx.engine.files import count_lines, read_lines
 from mx.engine.links import ScoredLink, parse_scored
 from mx.engine.text import visible
 from mx.trainer.checkpoint import check_trained
@@ -59,19 +59,17 @@ def is_bound_to_text(name: str) -> bool:
     return name != SEED and not other
 
 
-def check(name: str, langs: str | None, count: Callable[[], int]) -> None:
+def check(name: str, count: Callable[[], int]) -> None:
     """An error for a teacher that cannot teach, as far as that is quickly seen. `count` gives the
     pairs of the text."""
     path = Path(name)
-    if langs:
-        language_codes(langs)
     if name == SEED:
         return
     if (path / "config.json").exists():
         check_trained(path)
     elif not is_bound_to_text(name):
         Bundle.load(path)
-    elif (lines := sum(1 for _ in read_lines(path))) != (pairs := count()):
+    elif (lines := count_lines(path)) != (pairs := count()):
         raise InputError(
             f"{path} has {lines:,} lines but the text has {pairs:,} pairs; "
             "a teacher needs a line of links for each pair, empty if it has none"

@@ -61,7 +61,8 @@ def test_an_end_that_the_other_side_lacks_is_used_if_the_parts_are_long():
     assert cut(short, lacks, [(k, k) for k in range(12)]) == [(0, 0), (26, 26)]
 
 
-PAIRS = ['""', "''", "()", "「」", "“”", "«»", "（）", "””", "„“", "»«", ("``", "''")]
+PAIRS = ['""', "''", "()", "「」", "“”", "«»", "（）", "””", "„“", "»«"]
+PAIRS += [("``", "''"), ("▁„", "“"), ("&quot;", "&quot;")]
 
 
 @pytest.mark.parametrize(("opens", "closes"), PAIRS)
@@ -96,7 +97,10 @@ def test_quotes_that_do_not_come_in_pairs_say_nothing_on_either_side(turned):
 
 @pytest.mark.parametrize(
     "end",
-    ["house.", "house?", 'house."', "(house).", "it!", "で。", "wait...", "▁house.", ".▁", "▁."],
+    [
+        *("house.", "house?", 'house."', "(house).", "it!", "so...", "で。", "합니다.", "कहा."),
+        *("▁house.", ".▁", "▁.", "house.\u00a0»", "house.\u200f", "house.&quot;"),
+    ],
 )
 def test_ends_of_sentences_may_be_ends_of_words(end):
     """As in text that is not tokenised, or cut into pieces."""
@@ -105,7 +109,13 @@ def test_ends_of_sentences_may_be_ends_of_words(end):
     assert cut(one * 6, one * 6, linked) == [(20 * k, 20 * k) for k in range(7)]
 
 
-@pytest.mark.parametrize("word", ["mr.", "z.B.", "3.", "1990.", "U.S.", "l'", "e-mail", "▁", "…x"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("mr.", "z.B.", "3.", "1990.", "U.S.S.R.", "Japan-U.S.", "l'", "e-mail", "…x"),
+        *("▁", "\u200b", "l&apos;", "&quot;", "&amp;", "&#93;", "AT&amp;T"),
+    ],
+)
 def test_words_that_look_like_ends(word):
     one = [*WORDS[:19], word]
     assert cut(one * 3, one * 3, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
@@ -113,6 +123,7 @@ def test_words_that_look_like_ends(word):
 
 def test_marks_of_words():
     marks = {"house:": 2, "house,": 1, "(": 1, "▁,": 1, "word": 0, "word)": 0, "": 0, ":.": 3}
+    marks |= {"&quot;": 1, "&amp;": 1, "l&apos;": 0, "\u200b": 0, "house.&quot;": 3}
     assert {word: cuts._mark(word) for word in marks} == marks
 
 
@@ -298,8 +309,8 @@ def test_too_many_ends_to_try_them_all_are_cut_by_their_links(monkeypatch):
     assert (20, 20) not in cut(src, tgt, [(k, k) for k in range(120) if k % 20 != 19])
 
 
-def test_a_stretch_that_cannot_be_cut_does_not_keep_the_rest_together():
-    """It may be longer than the cuts that are looked at one by one."""
+def test_parts_may_begin_further_back_than_the_cuts_that_are_looked_at_one_by_one():
+    """So a stretch that cannot be cut does not keep all that is before it."""
     near = cuts._starts(1000)
     assert {0, 1000 - 512, 1000 - 128, *range(1000 - cuts._REACH, 1000)} <= set(near)
     assert list(cuts._starts(3)) == [0, 1, 2]

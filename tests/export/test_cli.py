@@ -1,6 +1,7 @@
 """mx-export from run folder to bundle, and how it refuses."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,16 @@ def test_gold_files_that_do_not_fit_are_refused_before_the_work(run: Path, tmp_p
     files = [tmp_path / name for name in ("src", "tgt", "gold")]
     message = refused(tmp_path, run, "-o", tmp_path / "m.mx", "--test", *files)
     assert "has 2 lines" in message and "fused" not in message
+    (tmp_path / "none").write_text("")
+    message = refused(tmp_path, run, "-o", tmp_path / "m.mx", "--test", *[tmp_path / "none"] * 3)
+    assert "has no sentences with gold links" in message
+
+
+def test_gold_files_cannot_be_pipes(run: Path, tmp_path: Path) -> None:
+    """They are read twice: nothing would be left the second time."""
+    os.mkfifo(tmp_path / "pipe")
+    message = refused(tmp_path, run, "-o", tmp_path / "m.mx", "--test", *[tmp_path / "pipe"] * 3)
+    assert "is a pipe" in message
 
 
 def test_a_graph_that_differs_is_not_exported(

@@ -126,7 +126,7 @@ def test_a_file_must_be_as_long_as_the_text(start, link_lines, tmp_path, more, h
     ("files", "message"),
     [
         ((), "is not a model bundle"),
-        (("manifest.json",), r"bundle|manifest"),
+        (("manifest.json",), r"manifest\.json"),
         (("config.json",), r"has no model\.safetensors"),
     ],
 )
@@ -162,8 +162,41 @@ def test_restart_does_not_delete_the_teacher(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     texts = Texts("a", "b", teacher=[str(run)])
-    with pytest.raises(MxError, match="would delete the teacher"):
+    with pytest.raises(MxError, match="would delete"):
         settle(Command(run, texts, "student", restart=True), lambda note: None)
+
+
+def test_restart_does_not_delete_the_copy_of_a_text(start, corpus, tmp_path):
+    train(*start(tmp_path / "run", kind="student", steps=2))
+    copy = tmp_path / "run" / "text" / "src"
+    copy.parent.mkdir()
+    copy.write_bytes(corpus[0].read_bytes())
+    command = Command(tmp_path / "run", Texts(str(copy), str(corpus[1])), "student", restart=True)
+    with pytest.raises(MxError, match="would delete"):
+        settle(command, lambda note: None)
+    assert copy.exists()
+
+
+def test_restart_with_a_teacher_that_cannot_teach_deletes_nothing(
+    start, link_lines, corpus, tmp_path
+):
+    run = tmp_path / "run"
+    train(*start(run, kind="student", steps=2))
+    texts = Texts(*map(str, corpus), teacher=[str(link_lines(-1))])
+    with pytest.raises(MxError, match="lines but the text has"):
+        settle(Command(run, texts, "student", restart=True), lambda note: None)
+    assert (run / "model.safetensors").exists()
+
+
+def test_another_teacher_is_checked_though_there_are_links(start, link_lines, tmp_path):
+    """Of the one before, in a run that was not trained."""
+    run = tmp_path / "run"
+    start(run, kind="student")
+    before = (run / "src.spm").stat().st_mtime_ns
+    texts = {"teacher": [str(link_lines(-1))]}
+    with pytest.raises(InputError, match="lines but the text has"):
+        start(run, texts, kind="student", vocab_size=310)
+    assert not (run / "src.spm").exists() or (run / "src.spm").stat().st_mtime_ns == before
 
 
 def test_teachers_are_part_of_a_run(start, tmp_path):

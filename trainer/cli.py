@@ -132,8 +132,8 @@ class TrainCommand(SectionedCommand):
     multiple=True,
     metavar="seed|LINKS|BUNDLE|RUN",
     help="Who knows links of the text: the statistical aligner, a file of links (`i-j` or "
-    "`i-j:score`, one line per pair; `-` is standard input), an exported model, another run. Several are averaged "
-    "[default: seed, where the settings want links].",
+    "`i-j:score`, one line per pair; `-` is standard input), an exported model, another run. "
+    "Several are averaged [default: seed, where the settings want links].",
 )
 @click.option("--vocab", metavar="SPM", help="Use this SentencePiece model, do not learn one.")
 @click.option(

@@ -285,7 +285,8 @@ class Precisions:
         self.good = False  # int8 passed
 
     def make(self, precision: str) -> tuple[onnx.ModelProto, dict[str, float]] | None:
-        """The graph and its measurements; None if int8 cannot be made or is not good enough."""
+        """The graph and its measurements; None, with the reason reported, if it is not good enough
+        or cannot be made, and nobody asked for it by name."""
         named = precision in self.options.precisions
         if precision == "int8" and (self.probe is None or len(self.probe) < LEAST_PAIRS):
             why = f"int8 needs {LEAST_PAIRS} pairs of text to be measured on; give --probe SRC TGT"
@@ -296,7 +297,13 @@ class Precisions:
         graph = half(self.graph) if precision == "fp16" else self.int8_graph()
         check_onnx(graph, precision)
         length = self.run.config.train.max_length
-        worst = verify(self.run.model, graph, precision, length, self.probe)
+        try:
+            worst = verify(self.run.model, graph, precision, length, self.probe)
+        except MxError as error:
+            if named:
+                raise
+            self.report(f"{precision} left out: {error}")
+            return None
         found = self.measure(graph)
         measured = {"largest_difference": rounded(worst.value), **rounded4(found)}
         numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in measured.items())

@@ -151,6 +151,17 @@ def test_a_graph_that_differs_is_not_exported(
     assert "the fp32 graph differs from the PyTorch model" in said
 
 
+def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(verify.TOLERANCE, "fp16", 1e-12)
+    said = refused(tmp_path, run, "-o", tmp_path / "m.mx", "--precision", "fp16")
+    assert "the fp16 graph differs from the PyTorch model" in said
+    result = export(run, "-o", tmp_path / "m.mx", "--kernels", "none")
+    assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
+    assert Bundle.load(tmp_path / "m.mx").precisions == ("fp32", "int8")
+
+
 def test_an_attention_that_is_not_recognised(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,8 @@ def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     assert "the fp16 graph differs from the PyTorch model" in said
     result = export(run, "-o", tmp_path / "m.mx", "--kernels", "none")
     assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
-    assert Bundle.load(tmp_path / "m.mx").precisions == ("fp32", "int8")
+    left = Bundle.load(tmp_path / "m.mx").precisions
+    assert "fp32" in left and "fp16" not in left
 
 
 def test_an_attention_that_is_not_recognised(

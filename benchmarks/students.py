@@ -41,6 +41,8 @@ VARIANTS: dict[str, list[str]] = {
     "4,000 pieces": ["--vocab-size", "4000"],
     "24,000 pieces": ["--vocab-size", "24000"],
     "32,000 pieces": ["--vocab-size", "32000"],
+    "unigram pieces": ["--vocab-type", "unigram"],
+    "accents folded": ["--fold-accents"],
     "no joined lines": ["--joins", "0"],
     "2 rounds": ["--rounds", "2"],
     "3 rounds": ["--rounds", "3"],

@@ -149,7 +149,7 @@ def training(manifest: Manifest) -> list[str]:
     if "start" in told:
         lines.append(f"- Started from: {told['start']}, and what that was trained on")
     if "teachers" in told:
-        lines.append(f"- Taught by links of: {', '.join(told['teachers'])}")
+        lines.append(f"- Taught by: {', '.join(told['teachers'])}")
     if "seconds" in spent:
         where = f" on {told['hardware']}" if "hardware" in told else ""
         lines.append(

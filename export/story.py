@@ -8,9 +8,9 @@ from typing import Any
 from mx.engine.aligner import Aligner
 from mx.engine.files import read_pairs
 from mx.engine.score import bootstrap, count_all, score_counts
-from mx.trainer.corpus import copied, gold_links, teachers
+from mx.trainer.corpus import gold_links, teachers
 from mx.trainer.run import opened
-from mx.trainer.teacher import SEED
+from mx.trainer.teacher import SEED, is_bound_to_text
 
 
 def cost(run: Path) -> dict[str, float]:
@@ -36,14 +36,15 @@ def origins(run: Path) -> dict[str, Any]:
     if not (run / "command.json").exists():
         return {}
     config, texts = opened(run)
-    start, taught = name_of(texts.start or ""), [who(n, run) for n in teachers(texts, config)]
+    start, taught = name_of(texts.start or ""), [who(name) for name in teachers(texts, config)]
     return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
 
 
-def who(teacher: str, run: Path) -> str:
+def who(teacher: str) -> str:
+    """Files of links are not named: a model's name tells something, theirs rather a secret."""
     if teacher == SEED:
         return "the statistical aligner"
-    return "links from a pipe" if copied(teacher, run) else name_of(teacher)
+    return "a file of links" if is_bound_to_text(teacher) else name_of(teacher)
 
 
 def name_of(path: str) -> str:

@@ -8,7 +8,7 @@ from random_runs import write_run
 
 from mx.engine.bundle import Bundle
 from mx.export.cli import main
-from mx.export.story import cost
+from mx.export.story import cost, who
 
 
 def test_cost_is_that_of_the_whole_run(tmp_path):
@@ -17,6 +17,15 @@ def test_cost_is_that_of_the_whole_run(tmp_path):
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 30, "pie'
     (tmp_path / "log.jsonl").write_text(text)
     assert cost(tmp_path) == {"step": 20, "pieces": 100, "seconds": 1.3}
+
+
+def test_files_of_links_are_not_named(tmp_path):
+    """Also not one that is called as the statistical aligner."""
+    for name in ("seed", "secret.links"):
+        (tmp_path / name).write_text("0-0\n")
+        assert who(str(tmp_path / name)) == "a file of links"
+    assert who("seed") == "the statistical aligner"
+    assert who(str(tmp_path / "de-en.mx")) == "de-en"
 
 
 def export(tmp_path: Path, *arguments: object) -> tuple[Bundle, str]:

@@ -145,7 +145,7 @@ def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     assert bundle.manifest.training["start"] == "student"
     text = bundle.read("README.md").decode()
     assert "Started from: student" in text
-    assert "Taught by links of: the statistical aligner\n" in text
+    assert "Taught by: the statistical aligner\n" in text
     assert "start" not in Bundle.load(student[1]).manifest.training
 
 

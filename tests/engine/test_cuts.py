@@ -112,7 +112,7 @@ def test_ends_of_sentences_may_be_ends_of_words(end):
 @pytest.mark.parametrize(
     "word",
     [
-        *("mr.", "z.B.", "3.", "1990.", "U.S.S.R.", "Japan-U.S.", "l'", "e-mail", "…x"),
+        *("mr.", "hon.", "z.B.", "3.", "1990.", "U.S.S.R.", "Japan-U.S.", "l'", "e-mail", "…x"),
         *("▁", "\u200b", "l&apos;", "&quot;", "&amp;", "&#93;", "AT&amp;T"),
     ],
 )
@@ -156,9 +156,9 @@ def test_many_closing_marks_take_no_time():
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_one_side_alone_has_does_not_keep_the_rest_together(turned):
     """Many short sentences without a link, whose ends are all at one place of the other."""
-    src = [*sentences(10, 19), *["x", "y", "."] * 140, *sentences(10, 19)]
+    src = [*sentences(10, 19), *["x", "y", "."] * 500, *sentences(10, 19)]
     tgt = sentences(20, 19)
-    links = [(k if k < 200 else k + 420, k) for k in range(400)]
+    links = [(k if k < 200 else k + 1500, k) for k in range(400)]
     if turned:
         src, tgt, links = tgt, src, [(j, i) for i, j in links]
     sizes = np.diff(np.array(cut(src, tgt, links)), axis=0)
@@ -230,6 +230,14 @@ def test_between_full_ends_more_links_may_cross(end, crossed):
     src = tgt = [*WORDS[:59], end, *WORDS[:59], end]
     links = [(k, k) for k in range(120)] + [(k, k + 60) for k in range(10)]
     assert ((60, 60) in cut(src, tgt, links)) is crossed
+
+
+@pytest.mark.parametrize(("crossing", "cuts_it"), [(6, True), (10, False)])
+def test_after_an_end_of_one_side_no_more_may_cross_than_elsewhere(crossing, cuts_it):
+    """Though it is a full one."""
+    src, tgt = [*WORDS[:99], ".", *WORDS[:99], "."], [*WORDS[:99], "x", *WORDS[:99], "."]
+    links = [(k, k) for k in range(200) if k != 99] + [(k, k + 100) for k in range(crossing)]
+    assert (100 in [p for p, _ in cut(src, tgt, links)]) is cuts_it
 
 
 def test_without_punctuation_long_lines_are_cut_between_neighbours():
@@ -428,7 +436,7 @@ def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
     def looks(src, tgt):
         return cuts.looks([src], [tgt], *map(tokenizer.encode_many, ([src], [tgt]))).tolist()
 
-    for end in (".", "...", "?!", '."', "。」"):
+    for end in (".", "...", "?!", '."', "。」", ";", "house.", "house:"):
         two = [*WORDS[:14], end, *WORDS[:14], end]
         assert looks(two, two) == looks(two, deque(two)) == [1]
         assert looks(two, [*one, end]) == looks(one, two) == looks(two[:20], two[:20]) == [0]

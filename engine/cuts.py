@@ -41,8 +41,6 @@ _EASY = 17.0
 _COSTS, _ALONE = np.array([10.0, 4.0, -2.0, -2.0]), 6.0
 # What a part costs for every full end that one side has more: most sentences are translated by one.
 _UNEVEN = 4.0
-# Words between a cut without punctuation and the nearest one with it.
-_APART = 10
 # What a word is: no mark, a pause, what can end a sentence, what does.
 _PAUSE, _HALF, _FULL = 1, 2, 3
 _HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？．｡؟۔।॥።፧։។။")
@@ -271,14 +269,13 @@ def _few(keys: IntArray, cost: Costs) -> Bools:
 def _linked(
     src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
 ) -> Places:
-    """Cuts after links of two marks and, where there are none for a while, between two links of
-    neighbours."""
+    """Cuts after links of two marks, and between two links of neighbours."""
     p, q, wide = src.after[i], tgt.after[j], len(tgt.marks) + 1
     mark = np.minimum(src.marks[i], tgt.marks[j])
     tight = np.isin(p * wide + q, i * wide + j)
     crossing = _crossing(i, j, scores, p, q)
     good = (p < len(src.marks)) & (q < len(tgt.marks)) & (crossing <= limits[mark])
-    good &= (mark > 0) | tight & (_distance(p, p[good & (mark > 0)]) >= _APART)
+    good &= (mark > 0) | tight
     return p[good], q[good], (crossing + _COSTS[mark])[good], mark[good] >= _HALF
 
 
@@ -310,15 +307,6 @@ def _after_one(
     least = crossing.min(axis=1)
     good = least <= limits[_HALF]
     return ends[good], last[good], least[good] + _ALONE, np.ones(int(good.sum()), bool)
-
-
-def _distance(places: IntArray, others: IntArray) -> IntArray:
-    """Of each place from the nearest of the others, which are sorted."""
-    if not len(others):
-        return np.full_like(places, np.iinfo(np.int64).max)
-    after = np.searchsorted(others, places)
-    near = others[np.stack([np.maximum(after - 1, 0), np.minimum(after, len(others) - 1)])]
-    return np.asarray(np.abs(near - places).min(axis=0))
 
 
 # ---- what crosses a cut: links before it on one side and after it on the other ----

@@ -24,7 +24,7 @@ test: $(READY)
 lint: $(READY) .typing/mx
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	MYPYPATH=.typing $(BIN)/mypy -p mx.engine -p mx.trainer -p mx.export
+	MYPYPATH=.typing $(BIN)/mypy -p mx_align.engine -p mx_align.trainer -p mx_align.export
 
 format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)

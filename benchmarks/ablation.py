@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import accuracy
 import click
-import records
-import systems
-import watch
 
-from mx.engine import __version__
-from mx.engine.errors import MxError
+from ..engine.errors import MxError
+from ..engine.version import __version__
+from . import accuracy, records, systems, watch
 
 PARTS = {
     "masked": ("--masked", "--no-masked"),
@@ -147,8 +144,8 @@ def begin(base: Path, run: Path) -> None:
 
 def prepared(base: Path, text: systems.Text, preset: str, settings: dict[str, Any]) -> None:
     """Vocabulary and token cache, as mx-train makes them."""
-    from mx.trainer.corpus import Texts
-    from mx.trainer.run import Command, held, settle
+    from ..trainer.data.corpus import Texts
+    from ..trainer.run.folder import Command, held, settle
 
     with held(base):
         texts = Texts(str(text.src), str(text.tgt))
@@ -157,7 +154,7 @@ def prepared(base: Path, text: systems.Text, preset: str, settings: dict[str, An
 
 
 def train(run: Path, text: systems.Text, row: Row, preset: str, flags: list[str]) -> watch.Cost:
-    line = systems.module("mx.trainer", text.src, text.tgt, "-o", run, "--preset", preset)
+    line = systems.module("mx_align.trainer", text.src, text.tgt, "-o", run, "--preset", preset)
     return watch.run([*line, *flags, *row.flags()], run.with_name(f"{run.name}.log"))
 
 
@@ -169,9 +166,9 @@ def scored(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, Any
     the counts of each sentence, by the same names."""
     import numpy as np
 
-    from mx.engine.links import read_links
-    from mx.engine.score import best_threshold, bootstrap, count_all
-    from mx.engine.text import split
+    from ..engine.links.link_files import read_links
+    from ..engine.links.scoring import best_threshold, bootstrap, count_all
+    from ..engine.text.words import split
 
     gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
     pairs = [
@@ -198,7 +195,7 @@ def scored(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, Any
 def changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     """Of each row against those with one part less, and of the end-punctuation test against the
     row as it is: the change of AER and its 95 % interval, sentence by sentence."""
-    from mx.engine.score import compare
+    from ..engine.links.scoring import compare
 
     def change(before: Any, after: Any) -> list[float]:
         found = compare(before, after)
@@ -221,9 +218,9 @@ def weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
     import numpy as np
     import torch
 
-    from mx.trainer.checkpoint import load_model
-    from mx.trainer.corpus import tokenizers
-    from mx.trainer.evaluate import word_scores
+    from ..trainer.data.corpus import tokenizers
+    from ..trainer.loop.evaluate import word_scores
+    from ..trainer.run.checkpoint import load_model
 
     model, config = load_model(run)
     src, tgt = [list(s) for s, _ in pairs], [list(t) for _, t in pairs]

@@ -25,18 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import records
-import systems
-import watch
-from systems import ALIGN, BOTH, TRAIN, Plan, System, Text
 
-from mx.engine.aligner import installed_models
-from mx.engine.bundle import Bundle
-from mx.engine.errors import MxError
-from mx.engine.files import read_lines, read_pairs
-from mx.engine.heuristics import METHODS, symmetrize
-from mx.engine.links import parse_pharaoh, read_links
-from mx.engine.score import MEASURES, bootstrap, count_all, score_counts
+from ..engine.aligner import installed_models
+from ..engine.bundle.bundle import Bundle
+from ..engine.errors import MxError
+from ..engine.links.heuristics import METHODS, symmetrize
+from ..engine.links.link_files import parse_pharaoh, read_links
+from ..engine.links.scoring import MEASURES, bootstrap, count_all, score_counts
+from ..engine.text.files import read_lines, read_pairs
+from . import records, systems, watch
+from .systems import ALIGN, BOTH, TRAIN, Plan, System, Text
 
 PACKAGES = ("mx-align", "numpy", "onnxruntime", "torch")
 

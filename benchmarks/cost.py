@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 from onnx import inliner
 
-from mx.engine.bundle import Bundle
+from ..engine.bundle.bundle import Bundle
 
 RESULTS = Path(__file__).parent / "results"
 CORPORA = (200_000_000, 1_000_000_000)
@@ -105,9 +105,9 @@ def count(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, float]:
 
 def preset_graph(name: str) -> onnx.ModelProto:
     """An untrained network of a preset's size."""
-    from mx.export.graph import plain_graph, weights_of
-    from mx.trainer.config import PRESETS, resolve
-    from mx.trainer.model import MaskAlign
+    from ..export.graph.mask_align import plain_graph, weights_of
+    from ..trainer.config import PRESETS, resolve
+    from ..trainer.networks.mask_align import MaskAlign
 
     assert name in PRESETS, f"there are {', '.join(PRESETS)}"
     config = resolve(name, {}, {"src_vocab": 1000, "tgt_vocab": 1000}).model

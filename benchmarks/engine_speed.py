@@ -16,11 +16,11 @@ from typing import Any
 
 import onnxruntime
 
-from mx.engine.aligner import Aligner
-from mx.engine.batching import Batch, pack
-from mx.engine.corpus import Reader, Source
-from mx.engine.formats import Format
-from mx.engine.pipeline import Pairs, Work, run_all, stream
+from ..engine.align.batching import Batch, pack
+from ..engine.align.pipeline import Pairs, Work, run_all, stream
+from ..engine.aligner import Aligner
+from ..engine.links.formats import Format
+from ..engine.text.corpus import Reader, Source
 
 
 def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:

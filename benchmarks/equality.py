@@ -16,7 +16,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "mx.engine.cli"]
+COMMAND = [sys.executable, "-m", "mx_align.engine.commands.align"]
 
 
 def align(arguments: list[str], seconds: float | None = None) -> None:

@@ -25,13 +25,13 @@ import onnxruntime
 import torch
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from mx.export.fuse import DOMAIN, fuse
-from mx.export.graph import INPUTS, plain_graph, weights_of
-from mx.export.precision import find_ranges, half, int8
-from mx.export.probe import Feeds, feeds
-from mx.trainer.config import ModelConfig, resolve
-from mx.trainer.data import cut
-from mx.trainer.model import MaskAlign, symmetrize
+from ..export.check.probe import Feeds, feeds
+from ..export.graph.dtypes import find_ranges, half, int8
+from ..export.graph.fuse import DOMAIN, fuse
+from ..export.graph.mask_align import INPUTS, plain_graph, weights_of
+from ..trainer.config import ModelConfig, resolve
+from ..trainer.data.batches import cut
+from ..trainer.networks.mask_align import MaskAlign, symmetrize
 
 VOCABULARY = 8000
 BATCH_TOKENS = 1024  # of the longer side, as in the engine

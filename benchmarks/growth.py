@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memory import repeated, run
+from .memory import repeated, run
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 Points = list[tuple[float, float]]

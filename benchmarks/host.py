@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from mx.engine import corpus, pipeline
-from mx.engine.batching import Batch
-from mx.engine.corpus import Reader, Source
-from mx.engine.decode import Rule
-from mx.engine.formats import Format
-from mx.engine.pipeline import Engine, Work, stream
-from mx.engine.text import Tokenizer
+from ..engine.align import pipeline
+from ..engine.align.batching import Batch
+from ..engine.align.decoding import Rule
+from ..engine.align.pipeline import Engine, Work, stream
+from ..engine.links.formats import Format
+from ..engine.text import corpus
+from ..engine.text.corpus import Reader, Source
+from ..engine.text.words import Tokenizer
 
 
 class Canned:

@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import accuracy
 import click
-import records
-import watch
-from systems import Text, module
 
-from mx.engine.aligner import Aligner
-from mx.engine.bundle import Bundle
-from mx.engine.errors import MxError
-from mx.engine.files import read_lines
-from mx.engine.links import format_scored, parse_scored, read_links
-from mx.engine.score import best_threshold, bootstrap, count_all, score_counts
+from ..engine.aligner import Aligner
+from ..engine.bundle.bundle import Bundle
+from ..engine.errors import MxError
+from ..engine.links.link_files import format_scored, parse_scored, read_links
+from ..engine.links.scoring import best_threshold, bootstrap, count_all, score_counts
+from ..engine.text.files import read_lines
+from . import accuracy, records, watch
+from .systems import Text, module
 
 LOWEST = 0.05  # score of the links from which thresholds are chosen
 
@@ -51,7 +49,7 @@ def taught(text: Text, log: Path) -> Lesson:
     """A set with the links of the statistical aligner, made unless they are there."""
     links = text.src.with_name("seeds.links")
     if not links.exists():
-        command = module("mx.trainer.seed_cli", text.src, text.tgt, "--lowercase")
+        command = module("mx_align.engine.commands.seed", text.src, text.tgt, "--lowercase")
         watch.run((*command, "-o", os.devnull, "--scores", str(links)), log)
     return Lesson(text.src, text.tgt, links, text.gold_pairs)
 
@@ -96,11 +94,13 @@ def learn(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path, watch.C
     folder.mkdir(parents=True, exist_ok=True)
     run, bundle = folder / "run", folder / "model.mx"
     train = module(
-        "mx.trainer", lesson.src, lesson.tgt, "-o", run, "--student", "--lowercase",
+        "mx_align.trainer", lesson.src, lesson.tgt, "-o", run, "--student", "--lowercase",
         "--teacher", lesson.links, "--valid-last", lesson.gold_pairs, "--patience", 0, *flags,
     )  # fmt: skip
     cost = watch.run(train, folder / "log")
-    export = module("mx.export.cli", run, "-o", bundle, "--force", "--kernels", "none")
+    export = module(
+        "mx_align.export.commands.export", run, "-o", bundle, "--force", "--kernels", "none"
+    )
     return bundle, cost + watch.run(export, folder / "log")
 
 

@@ -34,9 +34,9 @@ def occupancy(architecture: str, registers: int, shared: int, threads: int) -> f
 @click.option("--architectures", default="", help="Like sm_80,sm_90 [default: all].")
 def main(heads: int, head_width: int, architectures: str) -> None:
     """Compile the kernels of a model of this shape and print what came out."""
-    from mx.engine.errors import BackendError
-    from mx.export.kernels import ARCHITECTURES, archive, check_architectures, compile_variant
-    from mx.export.kernels import variants as needed
+    from ..engine.errors import BackendError
+    from ..export.kernels import ARCHITECTURES, archive, check_architectures, compile_variant
+    from ..export.kernels import variants as needed
 
     chosen = architectures.split(",") if architectures else list(ARCHITECTURES)
     print("| GPU | kernel | registers | spilled | shared | threads | occupancy | cubin |")
@@ -60,9 +60,9 @@ def main(heads: int, head_width: int, architectures: str) -> None:
 
 def measure(archives: dict[str, bytes]) -> None:
     """Time every kernel on every GPU, against its twin."""
-    from mx.engine.backends.gpu import GpuOptions, open_devices
-    from mx.engine.doctor import run_checks
-    from mx.engine.kernels.launch import Archive, fitting
+    from ..engine.commands.doctor import run_checks
+    from ..engine.runtime.gpu.devices import GpuOptions, open_devices
+    from ..engine.runtime.gpu.kernels.launch import Archive, fitting
 
     for device in open_devices(GpuOptions()):
         name = fitting(device.capability, list(archives))

@@ -16,13 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import records
-
-from mx.engine.aligner import Aligner
-from mx.engine.files import read_pairs
-from mx.engine.links import Gold, read_links
-from mx.engine.score import bootstrap, compare, count_all, score_counts
-from mx.engine.text import split
+from ..engine.aligner import Aligner
+from ..engine.links.link_files import Gold, read_links
+from ..engine.links.scoring import bootstrap, compare, count_all, score_counts
+from ..engine.text.files import read_pairs
+from ..engine.text.words import split
+from . import records
 
 ATTACHED = frozenset(".!?…:;,。！？：；、")
 ENDS = frozenset(".!?…:;。！？：；")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from mx.engine.files import read_lines
+from ..engine.text.files import read_lines
 
 
 def repeated(path: str) -> Iterator[str]:
@@ -26,7 +26,7 @@ def repeated(path: str) -> Iterator[str]:
 def run(model: str, files: list[Path], extra: list[str]) -> dict[str, float | int | str]:
     """Runs the command; its peak resident memory in MB, time, lines and checksum."""
     out = files[0].with_name("out")
-    line = [sys.executable, "-m", "mx.engine.cli", *map(str, files), "-m", model, "-o", str(out),
+    line = [sys.executable, "-m", "mx_align.engine.commands.align", *map(str, files), "-m", model, "-o", str(out),
             "--quiet", "--restart", *extra]  # fmt: skip
     start = time.perf_counter()
     process = os.spawnv(os.P_NOWAIT, sys.executable, line)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from mx.engine.files import atomic_write
+from ..engine.text.files import atomic_write
 
 RESULTS = Path(__file__).parent / "results"
 

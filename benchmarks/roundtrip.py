@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mx.engine.aligner import Aligner
-from mx.engine.files import read_pairs
-from mx.engine.text import split
-from mx.trainer.checkpoint import load_model
-from mx.trainer.corpus import tokenizers
-from mx.trainer.evaluate import word_scores
+from ..engine.aligner import Aligner
+from ..engine.text.files import read_pairs
+from ..engine.text.words import split
+from ..trainer.data.corpus import tokenizers
+from ..trainer.loop.evaluate import word_scores
+from ..trainer.run.checkpoint import load_model
 
 Links = list[set[tuple[int, int]]]
 Words = list[list[str]]

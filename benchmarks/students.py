@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import records
-
-from mx.engine.files import read_lines
+from ..engine.text.files import read_lines
+from . import records
 
 # What a variant changes of `mx-train --student`; the first is the default itself. {seeds} is the
 # teacher of all that name no other, {work} the folder of --work, with the bundles of earlier

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mx.engine import __version__
-from mx.engine.bundle import Bundle
-from mx.engine.errors import MxError
+from ..engine.bundle.bundle import Bundle
+from ..engine.errors import MxError
+from ..engine.version import __version__
 
 TRAIN, ALIGN, BOTH = "train", "align", "both"  # both: learns from the text while aligning it
 
@@ -146,7 +146,7 @@ def peer_version(python: str, package: str) -> str:
 def seed(text: Text, out: Path, options: Options) -> Plan:
     links, scores = out / "links", out / "scored.links"
     files = text.src, text.tgt, "-o", links, "--scores", scores
-    command = module("mx.trainer.seed_cli", *files, "--lowercase")
+    command = module("mx_align.engine.commands.seed", *files, "--lowercase")
     return Plan([Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own")
 
 
@@ -156,7 +156,17 @@ def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
     def plan(text: Text, out: Path, options: Options) -> Plan:
         src, tgt, aligned = tail(text, out, options.speed_pairs)
         model, links = Bundle.load(path), out / "links"
-        command = module("mx.engine.cli", src, tgt, "-m", path, "-o", links, "--restart", "--quiet")
+        command = module(
+            "mx_align.engine.commands.align",
+            src,
+            tgt,
+            "-m",
+            path,
+            "-o",
+            links,
+            "--restart",
+            "--quiet",
+        )
         command += ("--langs", text.name) if model.order(text.name) else ()
         command += tuple(
             word
@@ -188,11 +198,23 @@ def trained(flags: str) -> System:
     def plan(text: Text, out: Path, options: Options) -> Plan:
         run, model = out / "run", out / "model.mx"
         threads = ("--threads", str(options.threads)) if options.threads else ()
-        learn = module("mx.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads)
-        export = module("mx.export.cli", run, "-o", model, "--force", "--kernels", "none")
+        learn = module("mx_align.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads)
+        export = module(
+            "mx_align.export.commands.export", run, "-o", model, "--force", "--kernels", "none"
+        )
         src, tgt, aligned = tail(text, out, options.speed_pairs)
         links = out / "links"
-        align = module("mx.engine.cli", src, tgt, "-m", model, "-o", links, "--restart", "--quiet")
+        align = module(
+            "mx_align.engine.commands.align",
+            src,
+            tgt,
+            "-m",
+            model,
+            "-o",
+            links,
+            "--restart",
+            "--quiet",
+        )
         return Plan(
             [
                 Phase(TRAIN, (*learn, *shlex.split(flags))),

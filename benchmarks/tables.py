@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import records
-from charts import Axes, Point, chart
 
-from mx.engine.errors import MxError
+from ..engine.errors import MxError
+from . import records
+from .charts import Axes, Point, chart
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/accuracy.md", "docs/student.md")
@@ -124,7 +124,7 @@ def where_and_when(runs: list[dict[str, Any]]) -> str:
 
 def ablation(runs: Runs) -> str:
     """The paper's rows beside ours, then what each direction of the paper became."""
-    from ablation import ROWS, directions
+    from .ablation import ROWS, directions
 
     found = {name: run for name, run in runs.items() if "row" in run}
     if not found:

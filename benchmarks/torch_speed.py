@@ -18,9 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import records
-
-from mx.engine.files import read_lines
+from ..engine.text.files import read_lines
+from . import records
 
 BATCH = 64
 
@@ -29,10 +28,10 @@ def script(bundle: str, src: str, tgt: str, out: str, threads: int, by_length: b
     """The PyTorch form, from files to a file."""
     import torch
 
-    from mx.engine.bundle import Bundle
-    from mx.engine.text import split
-    from mx.trainer.model import symmetrize
-    from mx.trainer.start import open_start
+    from ..engine.bundle.bundle import Bundle
+    from ..engine.text.words import split
+    from ..trainer.networks.mask_align import symmetrize
+    from ..trainer.run.initial_weights import open_start
 
     torch.set_num_threads(threads)
     model, opened = open_start(bundle).model.eval(), Bundle.load(bundle)
@@ -103,7 +102,15 @@ def main() -> None:
             Path(copy).write_text("".join(f"{line}\n" for line in lines), "utf-8")
         threads = ["--threads", str(given.threads)]
         outputs = {name: Path(folder) / name for name in ("engine", "in order", "sorted")}
-        align = ["-m", "mx.engine.cli", *files, "-m", given.bundle, "-o", str(outputs["engine"])]
+        align = [
+            "-m",
+            "mx_align.engine.commands.align",
+            *files,
+            "-m",
+            given.bundle,
+            "-o",
+            str(outputs["engine"]),
+        ]
         lines_of = {"engine": [*align, *threads, "--backend", "cpu", "--restart", "--quiet"]}
         for order in ("in order", "sorted"):
             own = [__file__, given.bundle, *files, *threads, "--script", str(outputs[order]), order]

@@ -26,14 +26,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mx.trainer import loss, model
-from mx.trainer.cache import TokenCache
-from mx.trainer.config import RunConfig, resolve
-from mx.trainer.corpus import Texts, prepare, tokenizers
-from mx.trainer.data import Batch, Batches, Position
-from mx.trainer.model import Attention, Decoder, MaskAlign, split_heads, valid
-from mx.trainer.objective import Objective
-from mx.trainer.optimizer import make_optimizer, set_rate
+from ..trainer.config import RunConfig, resolve
+from ..trainer.data.batches import Batch, Batches, Position
+from ..trainer.data.corpus import Texts, prepare, tokenizers
+from ..trainer.data.token_cache import TokenCache
+from ..trainer.loop.objective import Objective
+from ..trainer.loop.optimizer import make_optimizer, set_rate
+from ..trainer.networks import losses as loss
+from ..trainer.networks import mask_align as model
+from ..trainer.networks.mask_align import Attention, Decoder, MaskAlign, split_heads, valid
 
 # ---- the straightforward implementation ----
 

@@ -10,10 +10,10 @@ import json
 import time
 from typing import Any
 
-from mx.engine.backends.tensorrt_api import Api
-from mx.engine.backends.trt_rtx import PACKAGE, build_ahead
-from mx.engine.bundle import Bundle
-from mx.engine.errors import BackendError
+from ..engine.bundle.bundle import Bundle
+from ..engine.errors import BackendError
+from ..engine.runtime.gpu.tensorrt_api import Api
+from ..engine.runtime.gpu.tensorrt_rtx import PACKAGE, build_ahead
 
 ALL = ("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
 

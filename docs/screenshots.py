@@ -1,4 +1,4 @@
-"""Takes the screenshots of the README again, in headless Chromium: python docs/screenshots.py
+"""Takes the screenshots of the README again, in headless Chromium: python -m mx_align.docs.screenshots
 Knows which pairs, views and screens are shown; the page is mx-view's, the browser the tests'."""
 
 import argparse
@@ -6,10 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "browser"))
+from ..tests.support import webdriver
 
-import webdriver  # noqa: E402  (beside the tests, no package)
+ROOT = Path(__file__).resolve().parent.parent
 
 # Sentences of our own, with links made by hand: source, target, gold as in talp files. Without
 # accents and capitals, as the text that the small bundled model was trained on.
@@ -70,7 +69,7 @@ def main() -> None:
 
 def made(folder: Path, model: str | None) -> Path:
     """The page of all pairs."""
-    from mx.engine.view.cli import main as mx_view
+    from ..engine.commands.view import main as mx_view
 
     names = [folder / name for name in ("example.en", "example.fr", "example.talp")]
     for name, lines in zip(names, zip(*PAIRS, strict=True), strict=True):

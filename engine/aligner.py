@@ -12,18 +12,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mx.engine import __version__, cuts
-from mx.engine.backends import OUTPUTS, Backend, choose
-from mx.engine.backends.gpu import GpuOptions
-from mx.engine.batching import batches, pack
-from mx.engine.bundle import Bundle, Wish, language_codes
-from mx.engine.decode import MODES, SOFT, Links, Rule
-from mx.engine.errors import BundleError, InputError, MxError
-from mx.engine.formats import null_rows, sentence_scores
-from mx.engine.kernels.reference import pool_words
-from mx.engine.links import Link
-from mx.engine.pipeline import Change, Engine, Pairs, Render, Work, run_all, run_here, stream
-from mx.engine.text import Words, split
+from .align import long_pairs as cuts
+from .align.batching import batches, pack
+from .align.decoding import MODES, SOFT, Links, Rule
+from .align.pipeline import Change, Engine, Pairs, Render, Work, run_all, run_here, stream
+from .bundle.bundle import Bundle, Wish, language_codes
+from .errors import BundleError, InputError, MxError
+from .links.formats import null_rows, sentence_scores
+from .links.link_files import Link
+from .runtime.backends import OUTPUTS, Backend, choose
+from .runtime.gpu.devices import GpuOptions
+from .runtime.reference import pool_words
+from .text.words import Words, split
+from .version import __version__
 
 # Enough pairs that most batches are full, few enough that losing them costs little.
 CHUNK = 8192
@@ -63,7 +64,7 @@ class Alignment:
 
     def _repr_html_(self) -> str:
         """Links and their scores, as notebooks show them."""
-        from mx.engine.view.notebook import pair_html
+        from .view.notebook import pair_html
 
         nulls = self.src_null, self.tgt_null
         return pair_html(self.src, self.tgt, self.links, self.scores, *nulls)
@@ -90,7 +91,7 @@ class Soft:
 
     def _repr_html_(self) -> str:
         """The matrix of scores, as notebooks show it."""
-        from mx.engine.view.notebook import matrix_html
+        from .view.notebook import matrix_html
 
         nulls = self.src_null.tolist(), self.tgt_null.tolist()
         return matrix_html(self.src, self.tgt, self.scores.tolist(), *nulls)

@@ -1,1 +1,1 @@
-"""From a training run to a bundle: the ONNX graphs, their fused ops and precisions, verified."""
+"""Turns a training run into a verified bundle of ONNX graphs."""

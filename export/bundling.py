@@ -13,8 +13,7 @@ from typing import Any
 
 import onnx
 
-from mx.engine import __version__
-from mx.engine.bundle import (
+from ..engine.bundle.bundle import (
     Bundle,
     Calibration,
     Manifest,
@@ -23,24 +22,25 @@ from mx.engine.bundle import (
     check_free,
     write_bundle,
 )
-from mx.engine.errors import InputError, MxError
-from mx.engine.links import Gold
-from mx.engine.score import score
-from mx.engine.text import Tokenizer
-from mx.export import kernels
-from mx.export import probe as text
-from mx.export.calibrate import agreement, calibrate
-from mx.export.card import card
-from mx.export.fuse import check_counts, fuse
-from mx.export.graph import OUTPUTS, plain_graph, weights_of
-from mx.export.precision import find_ranges, half, int8
-from mx.export.probe import Probe
-from mx.export.story import cost, origins, tested
-from mx.export.verify import verify
-from mx.trainer.checkpoint import MODEL, load_model
-from mx.trainer.config import RunConfig
-from mx.trainer.corpus import gold_links, gold_pairs, once, tokenizers
-from mx.trainer.objective import Network
+from ..engine.errors import InputError, MxError
+from ..engine.links.link_files import Gold
+from ..engine.links.scoring import score
+from ..engine.text.words import Tokenizer
+from ..engine.version import __version__
+from ..trainer.config import RunConfig
+from ..trainer.data.corpus import gold_links, gold_pairs, once, tokenizers
+from ..trainer.loop.objective import Network
+from ..trainer.run.checkpoint import MODEL, load_model
+from . import kernels
+from .card.card import card
+from .card.story import cost, origins, tested
+from .check import probe as text
+from .check.calibrate import agreement, calibrate
+from .check.probe import Probe
+from .check.verify import verify
+from .graph.dtypes import find_ranges, half, int8
+from .graph.fuse import check_counts, fuse
+from .graph.mask_align import OUTPUTS, plain_graph, weights_of
 
 FILES = {"fp32": "model.onnx", "fp16": "model.fp16.onnx", "int8": "model.int8.onnx"}
 PROBE_PAIRS = 500

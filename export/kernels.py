@@ -1,7 +1,7 @@
 """The GPU kernels, compiled ahead of time for each generation of GPUs; needs no GPU.
 
-The only module that calls Triton's compiler. What it makes is launched by `mx.engine.kernels.
-launch` and put into TensorRT engines by `mx.engine.backends.plugins`, neither of which knows
+The only module that calls Triton's compiler. What it makes is launched by `mx_align.engine.runtime.gpu.kernels.
+launch` and put into TensorRT engines by `mx_align.engine.runtime.gpu.kernel_ops`, neither of which knows
 Triton.
 """
 
@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mx.engine.errors import MxError
-from mx.engine.kernels import KERNELS
-from mx.engine.kernels.launch import INDEX, Entry, archive_name
+from ..engine.errors import MxError
+from ..engine.runtime.gpu.kernels import KERNELS
+from ..engine.runtime.gpu.kernels.launch import INDEX, Entry, archive_name
 
 # Turing, Ampere (A100; RTX 30), Ada, Hopper, Blackwell (B200; RTX 50), and the oldest PTX version
 # that knows them: drivers read PTX and cubins of older versions, never of newer ones.
@@ -128,7 +128,7 @@ def compile_variant(variant: Variant, architecture: str) -> Compiled:
 
 
 def _source(kernel: str) -> Any:
-    return getattr(importlib.import_module(f"mx.engine.kernels.{kernel}"), kernel)
+    return getattr(importlib.import_module(f"mx_align.engine.runtime.gpu.kernels.{kernel}"), kernel)
 
 
 def _signature(variant: Variant) -> dict[str, str]:

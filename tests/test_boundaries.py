@@ -2,11 +2,11 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .support.guarded import run_guarded
 
 ROOT = Path(__file__).parent.parent
 # What training code may take from the engine: data formats and rules, nothing that aligns.
@@ -14,28 +14,9 @@ FOR_TRAINER = {"text", "files", "links", "score", "bundle", "errors", "helptext"
 # mx-analyze looks at bundles too, which only the engine can run.
 FOR_ANALYSIS = FOR_TRAINER | {"aligner"}
 
-GUARD = """
-import sys
-
-class Guard:
-    def find_spec(self, name, path=None, target=None):
-        if name in BANNED or name.startswith(tuple(f"{b}." for b in BANNED)):
-            raise ImportError(f"{name} must not be imported here")
-
-sys.meta_path.insert(0, Guard())
-"""
-
-
-def run_guarded(banned: set[str], code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process where importing the banned modules raises."""
-    program = f"BANNED = {banned!r}\n{GUARD}\n{code}"
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd="/"
-    )
-
 
 def modules(folder: str) -> list[str]:
-    """The modules of a package as `mx.engine.text` and so on."""
+    """The modules of a package as `mx_align.engine.text.words` and so on."""
     files = sorted((ROOT / folder).rglob("*.py"))
     names = [".".join(["mx", *file.relative_to(ROOT).with_suffix("").parts]) for file in files]
     return [name.removesuffix(".__init__") for name in names if "__main__" not in name]
@@ -62,26 +43,26 @@ def test_the_engine_works_without_torch(tmp_path):
     code = f"""
 import io, pathlib, sentencepiece
 folder = pathlib.Path({str(tmp_path)!r})
-from mx.engine.files import atomic_write, open_output, read_pairs
+from mx_align.engine.text.files import atomic_write, open_output, read_pairs
 for name in ("a.gz", "b.zst"):
     with open_output(folder / name) as file:
         file.write("das haus\\nja\\n".encode())
 assert list(read_pairs(folder / "a.gz", folder / "b.zst"))[1] == ("ja", "ja")
-from mx.engine.text import Tokenizer, split
+from mx_align.engine.text.words import Tokenizer, split
 model = io.BytesIO()
 sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(["das haus ist gross"] * 9), model_writer=model, vocab_size=280,
     byte_fallback=True, hard_vocab_limit=False, minloglevel=2)
 pieces, words = Tokenizer.load(model.getvalue()).encode(split("das große haus"))
 assert len(pieces) == len(words) and words[-1] == 2
-from mx.engine.links import format_pharaoh, parse_talp
+from mx_align.engine.links.link_files import format_pharaoh, parse_talp
 gold = parse_talp("0-0 1p1")
 assert format_pharaoh([(0, 0)]) == "0-0"
-from mx.engine.score import score
+from mx_align.engine.links.scoring import score
 assert score([[(0, 0)]], [gold]).aer == 0
 print("aligned")
 """
-    done = run_guarded({"torch", "triton", "mx.trainer", "mx.export"}, code)
+    done = run_guarded({"torch", "triton", "mx_align.trainer", "mx_align.export"}, code)
     assert done.stdout == "aligned\n", done.stderr
 
 
@@ -89,13 +70,15 @@ def test_every_engine_module_imports_without_torch():
     gpu_only = ("kernels.static_attention", "kernels.leaky_attention", "kernels.symmetrize")
     names = [name for name in modules("engine") if not name.endswith(gpu_only)]
     code = "import importlib\n" + "\n".join(f"importlib.import_module({n!r})" for n in names)
-    done = run_guarded({"torch", "triton", "mx.trainer", "mx.export"}, code)
+    done = run_guarded({"torch", "triton", "mx_align.trainer", "mx_align.export"}, code)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("folder", ["engine", "trainer"])
 def test_no_import_points_upward(folder):
-    upward = {"engine": ("mx.trainer", "mx.export"), "trainer": ("mx.export",)}[folder]
+    upward = {"engine": ("mx_align.trainer", "mx_align.export"), "trainer": ("mx_align.export",)}[
+        folder
+    ]
     for file in sorted((ROOT / folder).rglob("*.py")):
         for name in imports(file):
             assert not name.startswith((*upward, "relative")), f"{file.name} imports {name}"
@@ -106,7 +89,7 @@ def test_no_import_points_upward(folder):
 def test_the_trainer_takes_little_from_the_engine():
     for file in sorted((ROOT / "trainer").rglob("*.py")):
         for name in imports(file):
-            if name.startswith("mx.engine") and name != "mx.engine.__version__":
+            if name.startswith("mx_align.engine") and name != "mx_align.engine.__version__":
                 part = name.split(".")[2]
                 uses_models = file.name in ("analysis_cli.py", "teacher.py")
                 allowed = FOR_ANALYSIS if uses_models else FOR_TRAINER

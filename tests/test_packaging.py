@@ -1,4 +1,4 @@
-"""The wheel and the editable install both give `mx.engine` and `mx.trainer` under one root."""
+"""The wheel and the editable install both give `mx_align.engine` and `mx_align.trainer` under one root."""
 
 import shutil
 import subprocess
@@ -48,8 +48,10 @@ def test_the_wheel_has_every_module_and_nothing_else(wheel):
 
 def test_the_wheel_imports(wheel, tmp_path):
     wheel.extractall(tmp_path)
-    code = "import sys; sys.path.insert(0, '.'); import mx.engine, mx.trainer.config as c;"
-    code += "print(mx.engine.__file__, c.__file__)"
+    code = (
+        "import sys; sys.path.insert(0, '.'); import mx_align.engine, mx_align.trainer.config as c;"
+    )
+    code += "print(mx_align.engine.__file__, c.__file__)"
     found = run(sys.executable, "-c", code, cwd=tmp_path).split()
     assert all(str(tmp_path) in path for path in found)
 
@@ -65,5 +67,5 @@ def test_the_base_install_is_the_engine_alone(wheel):
 
 
 def test_the_installed_packages_import_from_anywhere(tmp_path):
-    code = "import mx.engine, mx.trainer; print(mx.engine.__version__)"
+    code = "import mx_align.engine, mx_align.trainer; print(mx_align.engine.__version__)"
     assert run(sys.executable, "-c", code, cwd=tmp_path).strip() == version("mx-align")

@@ -1,1 +1,1 @@
-"""mx.trainer: learns Mask-Align from raw parallel text with PyTorch."""
+"""Learns Mask-Align and its student from raw parallel text, with PyTorch."""

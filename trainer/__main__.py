@@ -1,5 +1,5 @@
-"""`python -m mx.trainer`, which torchrun starts, is `mx-train`."""
+"""`python -m mx_align.trainer`, which torchrun starts, is `mx-train`."""
 
-from mx.trainer.cli import main
+from .commands.train import main
 
 main(prog_name="mx-train")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mx.engine.errors import MxError
+from ..engine.errors import MxError
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mx.engine.batching import IntArray
-from mx.engine.decode import Links
-from mx.engine.errors import MxError
-from mx.engine.links import Link
-from mx.engine.pipeline import Pairs
+from ..align.batching import IntArray
+from ..align.decoding import Links
+from ..align.pipeline import Pairs
+from ..errors import MxError
+from ..links.link_files import Link
 
 WORST = 20
 MOST_LINKS = 6  # words with as many links or more are counted together

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mx.engine.links import Link
+from ..links.link_files import Link
 
 NULL = "[NULL]"
 _CELL = 20

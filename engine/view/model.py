@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from mx.engine.aligner import TURNED, Aligner
-from mx.engine.decode import SOFT
-from mx.engine.links import Link
-from mx.engine.pipeline import Pairs, run_here
-from mx.engine.view.digest import Collector, Picked
-from mx.engine.view.page import MAX_CELLS, Page, PairView
+from ..align.decoding import SOFT
+from ..align.pipeline import Pairs, run_here
+from ..aligner import TURNED, Aligner
+from ..links.link_files import Link
+from .digest import Collector, Picked
+from .page import MAX_CELLS, Page, PairView
 
 
 def model_page(aligner: Aligner, collector: Collector, title: str, how: str | None = None) -> Page:

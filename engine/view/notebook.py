@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mx.engine.links import Link
-from mx.engine.view.figure import heat_svg, links_svg
+from ..links.link_files import Link
+from .figure import heat_svg, links_svg
 
 # Notebooks keep their outputs: a matrix beyond this many cells would make them heavy.
 _MAX_CELLS = 4_000

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mx.engine import __version__
-from mx.engine.links import Gold, Link
+from ..links.link_files import Gold, Link
+from ..version import __version__
 
 Floats = npt.NDArray[np.float32]
 

@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
-import ablation
 import numpy as np
 import pytest
-import records
-from ablation import ROWS, directions, drop_end, steps
 from click.testing import CliRunner
 
-from mx.trainer.cli import setting_options
+from ...benchmarks import ablation, records
+from ...benchmarks.ablation import ROWS, directions, drop_end, steps
+from ...trainer.commands.train import setting_options
 
 
 def test_eight_rows_and_their_steps():

@@ -5,14 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-import accuracy
 import pytest
-import records
-import systems
-import watch
 from click.testing import CliRunner
 
-from mx.engine.errors import MxError
+from ...benchmarks import accuracy, records, systems, watch
+from ...engine.errors import MxError
 
 
 @pytest.fixture

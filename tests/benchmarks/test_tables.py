@@ -3,13 +3,11 @@
 import re
 from xml.etree import ElementTree
 
-import charts
 import pytest
-import records
-import tables
-from charts import Axes, Point
 
-from mx.engine.errors import MxError
+from ...benchmarks import charts, records, tables
+from ...benchmarks.charts import Axes, Point
+from ...engine.errors import MxError
 
 
 def run(system: str, aer: float, **more) -> dict:

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from mx.engine.errors import MxError
-from mx.trainer.config import (
+from ...engine.errors import MxError
+from ...trainer.config import (
     PRESETS,
     ModelConfig,
     RunConfig,

@@ -1,0 +1,246 @@
+"""How good links are: AER, precision, recall, F1, their intervals, and tests between systems.
+Reading link files is links.py's work; printing is eval_cli.py's.
+
+Every number is a function of five counts per sentence, summed over the set. 0/0 counts as
+perfect: no link made is no wrong link, no sure link is none missed. With gold that has only sure
+links, AER is then 1 - F1 in every case."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .link_files import Gold, Link, ScoredLink
+
+MEASURES = ("aer", "precision", "recall", "f1")
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_CELLS = 2_000_000  # entries of a resampling matrix held at once: 16 MB
+
+
+class Counts(NamedTuple):
+    """Of one sentence or of a set: |A|, |S|, |P|, |A∩S|, |A∩P|."""
+
+    links: int
+    sure: int
+    possible: int
+    links_in_sure: int
+    links_in_possible: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """Measures as fractions of 1, with the counts they come from."""
+
+    aer: float
+    precision: float
+    recall: float
+    f1: float
+    counts: Counts
+
+
+class Interval(NamedTuple):
+    """Ends of a confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """System B against system A: by measure, B − A, its interval, and how likely a difference
+    as large would be if the two were equally good (two-sided p)."""
+
+    difference: dict[str, float]
+    interval: dict[str, Interval]
+    p_value: dict[str, float]
+
+
+# ---- counts and measures ----
+
+
+def count(links: Collection[Link], gold: Gold) -> Counts:
+    """Counts of one sentence; a link given twice counts once."""
+    made = links if isinstance(links, (set, frozenset)) else set(links)
+    return Counts(
+        len(made),
+        len(gold.sure),
+        len(gold.possible),
+        len(gold.sure.intersection(made)),
+        len(gold.possible.intersection(made)),
+    )
+
+
+def count_all(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Ints:
+    """One row of Counts per sentence, (N, 5)."""
+    if len(links) != len(gold):
+        raise InputError(f"links for {len(links)} sentences, but gold for {len(gold)}")
+    rows = [count(made, wanted) for made, wanted in zip(links, gold, strict=True)]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 5)
+
+
+def measures(counts: NDArray[np.int64] | Floats) -> Floats:
+    """MEASURES of each row of counts: (..., 5) to (..., 4)."""
+    links, sure, _, in_sure, in_possible = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
+    aer = 1.0 - _ratio(in_sure + in_possible, links + sure)
+    precision = _ratio(in_possible, links)
+    recall = _ratio(in_sure, sure)
+    both = precision + recall
+    f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+    return np.stack([aer, precision, recall, f1], axis=-1)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.ones_like(whole), where=whole > 0)
+
+
+def score_counts(counts: Ints) -> Score:
+    """Score of a set from its (N, 5) table, or of one row: sums, not a mean of sentences."""
+    total = counts.reshape(-1, 5).sum(axis=0)
+    aer, precision, recall, f1 = (float(value) for value in measures(total))
+    return Score(aer, precision, recall, f1, Counts(*(int(value) for value in total)))
+
+
+def score(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Score:
+    """Score of a system's links against gold, sentence by sentence in the same order."""
+    return score_counts(count_all(links, gold))
+
+
+# ---- intervals and significance ----
+
+
+def _blocks(samples: int, sentences: int) -> Iterator[int]:
+    """Block sizes that add up to `samples` and keep a block's matrix within _CELLS."""
+    step = max(1, _CELLS // max(1, sentences))
+    for start in range(0, samples, step):
+        yield min(step, samples - start)
+
+
+def _resampled(tables: Ints, samples: int, seed: int) -> Floats:
+    """Measures of `samples` sets drawn with replacement from the sentences, the same draw for
+    every system: (K, N, 5) to (K, samples, 4)."""
+    systems, sentences, _ = tables.shape
+    flat = tables.transpose(1, 0, 2).reshape(sentences, systems * 5).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    parts = []
+    for size in _blocks(samples, sentences):
+        drawn = rng.integers(0, sentences, (size, sentences))
+        drawn += np.arange(size)[:, None] * sentences  # one range of cells per sample
+        times = np.bincount(drawn.ravel(), minlength=size * sentences)
+        sums = times.reshape(size, sentences).astype(np.float64) @ flat
+        parts.append(measures(sums.reshape(size, systems, 5)))
+    drawn_measures: Floats = np.concatenate(parts).transpose(1, 0, 2)
+    return drawn_measures
+
+
+def _intervals(values: Floats, confidence: float) -> dict[str, Interval]:
+    tail = 50 * (1 - confidence)
+    ends = np.percentile(values, [tail, 100 - tail], axis=0)
+    return {
+        name: Interval(float(low), float(high))
+        for name, low, high in zip(MEASURES, ends[0], ends[1], strict=True)
+    }
+
+
+def bootstrap(
+    counts: Ints, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
+) -> dict[str, Interval]:
+    """Percentile interval of each measure, sentences drawn with replacement."""
+    if not len(counts):
+        counts = np.zeros((1, 5), dtype=np.int64)
+    return _intervals(_resampled(counts[None], samples, seed)[0], confidence)
+
+
+def compare(
+    first: Ints, second: Ints, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
+) -> Comparison:
+    """`second` against `first`, tables of the same gold: paired bootstrap for the intervals,
+    approximate randomization (swapping the two systems' sentences at random) for p."""
+    if first.shape != second.shape or not np.array_equal(first[:, 1:3], second[:, 1:3]):
+        raise ValueError("both tables must count against the same gold")
+    if not len(first):
+        first = second = np.zeros((1, 5), dtype=np.int64)
+    drawn = _resampled(np.stack([first, second]), samples, seed)
+    difference = measures(second.sum(axis=0)) - measures(first.sum(axis=0))
+    p_value = _randomization(first, second, difference, samples, seed)
+    return Comparison(
+        dict(zip(MEASURES, difference.tolist(), strict=True)),
+        _intervals(drawn[1] - drawn[0], confidence),
+        dict(zip(MEASURES, p_value.tolist(), strict=True)),
+    )
+
+
+def _randomization(
+    first: Ints, second: Ints, difference: Floats, samples: int, seed: int
+) -> Floats:
+    """Two-sided p of each measure: (r + 1) / (samples + 1), r = swaps that differ as much."""
+    rng = np.random.default_rng(seed)
+    change = (second - first).astype(np.float64)
+    total_first, total_second = first.sum(axis=0), second.sum(axis=0)
+    as_large = np.zeros(len(MEASURES))
+    for size in _blocks(samples, len(first)):
+        swapped = rng.integers(0, 2, (size, len(first))).astype(np.float64) @ change
+        found = measures(total_second - swapped) - measures(total_first + swapped)
+        # Equal differences may be computed by different sums: do not lose them to rounding.
+        as_large += (np.abs(found) >= np.abs(difference) - 1e-12).sum(axis=0)
+    return np.asarray((as_large + 1) / (samples + 1), dtype=np.float64)
+
+
+# ---- thresholds ----
+
+
+def _candidates(
+    scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold]
+) -> tuple[Floats, Ints]:
+    """Scores of the distinct candidates from high to low (n), and the set's counts when the
+    first 0, 1, ... n of them are links (n + 1, 5)."""
+    if len(scored) != len(gold):
+        raise InputError(f"candidates for {len(scored)} sentences, but gold for {len(gold)}")
+    rows: list[tuple[float, bool, bool]] = []
+    for triples, wanted in zip(scored, gold, strict=True):
+        best: dict[Link, float] = {}
+        for i, j, value in triples:
+            if value == value:  # NaN reaches no threshold
+                best[i, j] = max(value, best.get((i, j), value))
+        rows += [(v, link in wanted.sure, link in wanted.possible) for link, v in best.items()]
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
+    table = table[np.argsort(-table[:, 0], kind="stable")]
+    counts = np.zeros((len(rows) + 1, 5), dtype=np.int64)
+    counts[:, 0] = np.arange(len(rows) + 1)
+    counts[:, 1] = sum(len(wanted.sure) for wanted in gold)
+    counts[:, 2] = sum(len(wanted.possible) for wanted in gold)
+    counts[1:, 3:] = np.cumsum(table[:, 1:], axis=0)
+    return table[:, 0], counts
+
+
+def sweep(
+    scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold], thresholds: Sequence[float]
+) -> list[Score]:
+    """Score at each threshold: a candidate (i, j, score) is a link if score >= threshold.
+    A candidate given twice in a sentence has its highest score."""
+    scores, counts = _candidates(scored, gold)
+    kept = np.searchsorted(-scores, -np.asarray(thresholds, dtype=np.float64), side="right")
+    return [score_counts(counts[k]) for k in kept]
+
+
+def best_threshold(
+    scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold]
+) -> tuple[float, Score]:
+    """The threshold of lowest AER over every possible cut, halfway between the last candidate
+    kept and the first dropped, so that rounding moves no link. Of equal cuts the one with the
+    fewest links; without candidates the threshold is 1."""
+    scores, counts = _candidates(scored, gold)
+    if not len(scores):
+        return 1.0, score_counts(counts[0])
+    # Candidates of one score cannot be told apart: cut only where the score changes.
+    cuts = np.append(np.flatnonzero(np.diff(scores)) + 1, len(scores))
+    best = int(cuts[np.argmin(measures(counts[cuts])[:, 0])])
+    below = scores[best] if best < len(scores) else scores[best - 1]
+    return float((scores[best - 1] + below) / 2), score_counts(counts[best])

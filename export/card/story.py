@@ -1,0 +1,71 @@
+"""What a model card tells besides the graphs: what training cost, and how good the links are.
+Knows the run's log and gold files; how it is written down is the matter of `card`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...engine.aligner import Aligner
+from ...engine.links.scoring import bootstrap, count_all, score_counts
+from ...engine.text.files import read_pairs
+from ...trainer.data.corpus import gold_links, teachers
+from ...trainer.run.folder import opened
+from ...trainer.teachers.teachers import SEED, is_bound_to_text
+
+
+def cost(run: Path) -> dict[str, float]:
+    """Steps, pieces and seconds of a run, over all its starts; empty without a log."""
+    found: dict[str, float] = {}
+    try:
+        lines = (run / "log.jsonl").read_text("utf-8").split("\n")
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:  # the end of a line that a kill has cut
+            continue
+        for name in ("step", "pieces", "seconds"):
+            if isinstance(record.get(name), int | float):
+                found[name] = max(record[name], found.get(name, 0))
+    return {name: round(value, 1) for name, value in found.items()}
+
+
+def origins(run: Path) -> dict[str, Any]:
+    """The names of the model that the run started from and of its teachers, if it had any."""
+    if not (run / "command.json").exists():
+        return {}
+    config, texts = opened(run)
+    start, taught = name_of(texts.start or ""), [who(name) for name in teachers(texts, config)]
+    return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
+
+
+def who(teacher: str) -> str:
+    """Files of links are not named: a model's name tells something, theirs rather a secret."""
+    if teacher == SEED:
+        return "the statistical aligner"
+    return "a file of links" if is_bound_to_text(teacher) else name_of(teacher)
+
+
+def name_of(path: str) -> str:
+    return Path(path).name.removesuffix(".mx")
+
+
+def tested(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:
+    """AER, precision and recall of what mx-align gives, in percent, with the ends of their 95 %
+    intervals."""
+    src, tgt, path = files
+    pairs = list(read_pairs(src, tgt))
+    aligner = Aligner.load(bundle, backend="cpu")
+    found = aligner.align_batch([s for s, _ in pairs], [t for _, t in pairs])
+    gold = gold_links(path, [(len(one.src), len(one.tgt)) for one in found], src)
+    table = count_all([set(one.links) for one in found], gold)
+    total, ends = score_counts(table), bootstrap(table)
+    return {
+        "links": Path(path).name,
+        "pairs": len(found),
+        **{
+            name: [round(100 * x, 2) for x in (getattr(total, name), *ends[name])]
+            for name in ("aer", "precision", "recall")
+        },
+    }

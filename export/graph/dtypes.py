@@ -1,0 +1,218 @@
+"""fp16 and int8 copies of a graph. Knows which ops take fewer bits; `cli` measures what it costs.
+
+fp16, for GPUs: weights and most values; positions, the last softmax and all that follows it stay
+fp32, and so do the graph's outputs. LayerNormalization computes in fp32 by its definition.
+
+int8, for CPUs: every product with a weight matrix takes 8-bit inputs and weights; embeddings are
+kept in 8 bits, with a scale for each piece; all else stays fp32. Input ranges are constants found
+on text (`ranges`), so that a pair's scores do not depend on the pairs beside it in a batch, as
+they would with ranges taken at run time.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .fuse import in_order, set_nodes, used_nodes
+from .student import TAIL
+
+Feeds = dict[str, np.ndarray]
+Ranges = dict[str, tuple[float, float]]  # smallest and largest value by name of the value
+
+_FLOAT32_WEIGHTS = {"positions.rates", "float32_1em30", "float32_2p0"}
+# Weights of 7 bits: AVX2 adds two 8-bit products in 16 bits, where 8-bit weights would overflow.
+_WEIGHT_LIMIT = 63
+_MICROSOFT = "com.microsoft"
+
+# ---- fp16 ----
+
+
+def half(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a fused graph in fp16."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        kept = tensor.name in _FLOAT32_WEIGHTS or tensor.name.startswith(TAIL)
+        if tensor.data_type == TensorProto.FLOAT and not kept:
+            values = numpy_helper.to_array(tensor)
+            limit = np.finfo(np.float16).max
+            finite = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
+            tensor.CopyFrom(numpy_helper.from_array(finite.astype(np.float16), tensor.name))
+    for node in copy.graph.node:
+        if node.op_type == "Cast" and node.name.endswith("/positions"):
+            node.attribute[0].i = TensorProto.FLOAT16
+    return copy
+
+
+# ---- int8 ----
+
+
+def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The matrix products to quantise: all with weights but those that make the scores themselves
+    (query and key of the last cross-attention, which cost little and decide everything) and the
+    first queries, which are computed once a batch."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    last = {
+        name
+        for node in model.graph.node
+        if node.op_type in ("LeakyAttention", "CrossAttention")
+        for name in node.input[:2]
+    }
+    producer = {out: node for node in model.graph.node for out in node.output}
+    excluded = {producer[name].input[0] for name in last}  # behind their Reshape
+    excluded |= {name for name in producer if name.startswith("score/")}  # a student's
+    excluded |= {
+        producer[node.input[0]].input[0]
+        for node in model.graph.node
+        if node.op_type == "StaticAttention" and producer[node.input[0]].op_type == "Unsqueeze"
+    }
+    return [
+        node
+        for node in model.graph.node
+        if node.op_type == "Gemm" and node.input[1] in stored and node.output[0] not in excluded
+    ]
+
+
+def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
+    """The range of each product's input on real text; give pairs one by one, without padding."""
+    import onnxruntime
+
+    names = sorted({node.input[0] for node in products(model)})
+    watched = onnx.ModelProto()
+    watched.CopyFrom(model)
+    known = {output.name for output in watched.graph.output}
+    watched.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in names
+        if name not in known
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        watched.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    low, high = np.zeros(len(names)), np.zeros(len(names))
+    for feeds in batches:
+        for i, value in enumerate(session.run(names, feeds)):
+            low[i], high[i] = min(low[i], value.min()), max(high[i], value.max())
+    return {name: (float(low[i]), float(high[i])) for i, name in enumerate(names)}
+
+
+def int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
+    """A copy of a fused fp32 graph with 8-bit matrix products."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    quantizer = _Quantizer(copy, ranges)
+    chosen = {node.output[0] for node in products(copy)}
+    nodes: list[onnx.NodeProto] = []
+    for node in copy.graph.node:
+        if node.output[0] in chosen:
+            nodes += quantizer.replace(node)
+        elif node.op_type == "Gather" and node.input[0].endswith("embedding.weight"):
+            nodes += quantizer.embedding(node)
+        else:
+            nodes.append(node)
+    set_nodes(copy.graph, in_order(used_nodes(copy.graph, nodes)))
+    read = {name for node in copy.graph.node for name in node.input}
+    kept = [tensor for tensor in copy.graph.initializer if tensor.name in read]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend([*kept, *quantizer.stored.values()])
+    copy.opset_import.append(helper.make_opsetid(_MICROSOFT, 1))
+    return copy
+
+
+class _Quantizer:
+    """Makes the nodes and constants of 8-bit products."""
+
+    def __init__(self, model: onnx.ModelProto, ranges: Ranges) -> None:
+        self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.producer = {out: node for node in model.graph.node for out in node.output}
+        self.ranges = ranges
+        self.stored: dict[str, onnx.TensorProto] = {}
+        self.quantized: set[str] = set()
+
+    def store(self, name: str, value: np.ndarray) -> str:
+        if name not in self.stored:
+            self.stored[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+        return name
+
+    def replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """x W + b as the product of 8-bit x and W, scaled back; x is quantised once for all."""
+        x, weight, bias = node.input
+        nodes = []
+        low, high = self.ranges[x]
+        step = max(high - low, 1e-6) / 255
+        zero = np.uint8(np.clip(round(-low / step), 0, 255))
+        scale = self.store(f"{x}.scale", np.float32(step))
+        offset = self.store(f"{x}.zero", zero)
+        if x not in self.quantized:
+            self.quantized.add(x)
+            nodes += self.input(x, scale, offset, zero)
+        product = helper.make_node(
+            "MatMulIntegerToFloat",
+            [f"{x}.int8", *self.weight(weight, scale, offset), "", bias],
+            list(node.output),
+            name=node.name,
+            domain=_MICROSOFT,
+        )
+        return [*nodes, product]
+
+    def input(self, x: str, scale: str, offset: str, zero: np.uint8) -> list[onnx.NodeProto]:
+        """The nodes that make x in 8 bits."""
+        before = self.producer[x]
+        if before.op_type == "Reshape" and before.input[0] in self.producer:
+            joined = self.producer[before.input[0]]
+            if joined.op_type == "Concat":
+                return self.neighbours(joined, before, scale, offset)
+        # What a Relu removes is below the smallest 8-bit value and removed again.
+        read = before.input[0] if before.op_type == "Relu" and zero == 0 else x
+        return [helper.make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"])]
+
+    def neighbours(
+        self, joined: onnx.NodeProto, reshaped: onnx.NodeProto, scale: str, offset: str
+    ) -> list[onnx.NodeProto]:
+        """A student's window, put together after each piece was made 8 bits, not three times."""
+        slices = [self.producer[name] for name in joined.input]
+        padded = self.producer[slices[0].input[0]]
+        (read, widths), (pad,), make = padded.input, padded.output, helper.make_node
+        (out,) = reshaped.output
+        return [
+            make("QuantizeLinear", [read, scale, offset], [f"{read}.int8"]),
+            make("Pad", [f"{read}.int8", widths, offset], [f"{pad}.int8"]),
+            *(
+                make("Slice", [f"{pad}.int8", *one.input[1:]], [f"{one.output[0]}.int8"])
+                for one in slices
+            ),
+            make(
+                "Concat", [f"{one.output[0]}.int8" for one in slices], [f"{joined.output[0]}.int8"],
+                axis=2,
+            ),
+            make("Reshape", [f"{joined.output[0]}.int8", reshaped.input[1]], [f"{out}.int8"]),
+        ]  # fmt: skip
+
+    def embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Rows of 8 bits, each times its own scale."""
+        table, ids = node.input
+        values = numpy_helper.to_array(self.weights[table])  # (V, D)
+        steps = np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-12) / 127
+        self.store(f"{table}.int8", np.round(values / steps).astype(np.int8))
+        self.store(f"{table}.scale", steps.astype(np.float32))
+        (out,) = node.output
+        make = helper.make_node
+        return [
+            make("Gather", [f"{table}.int8", ids], [f"{out}.int8"], axis=0),
+            make("Gather", [f"{table}.scale", ids], [f"{out}.scale"], axis=0),  # (B, L, 1)
+            make("Cast", [f"{out}.int8"], [f"{out}.wide"], to=TensorProto.FLOAT),
+            make("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
+        ]
+
+    def weight(self, name: str, scale: str, offset: str) -> list[str]:
+        """The 8-bit weight, the scales of input and weight, and the input's zero."""
+        if f"{name}.int8" not in self.stored:
+            values = numpy_helper.to_array(self.weights[name])  # (out, in)
+            steps = np.maximum(np.abs(values).max(axis=1), 1e-12) / _WEIGHT_LIMIT
+            self.store(f"{name}.int8", np.round(values / steps[:, None]).astype(np.int8).T)
+            self.store(f"{name}.scale", steps.astype(np.float32))
+        return [f"{name}.int8", scale, f"{name}.scale", offset]

@@ -1,0 +1,326 @@
+"""Plain attention becomes named ops of our domain `mx`, each a function made of standard ops.
+
+A rule is the function itself: wherever the graph has the ops of its body, a call replaces them.
+So a runtime without our kernels inlines the body and computes exactly what the plain graph did,
+and one with a kernel of that name runs it instead. Knows ONNX; no torch, no weights.
+
+    MaskedAttention(q, k, v, mask)            softmax(q kᵀ + mask) v
+    StaticAttention(q, k, v, lengths, mask)   the same, zero in sentences of one piece; `mask` hides
+                                              each row's own key and those beyond `lengths`
+    LeakyAttention(q, k, null_key, mask)      head-mean weights (B, T, S) and NULL's (B, T)
+    CrossAttention(q, k, mask)                head-mean weights (B, T, S), without NULL
+    Symmetrize(fwd, bwd, src_lengths, tgt_lengths)
+                                              harmonic mean, fwd and bwd, (B, S, T), zero outside
+
+q, k and v are (B, L, D) with the heads side by side, `heads` many (an attribute); queries come
+scaled, and q may have B = 1 for all pairs. Masks are additive: (B, 1, 1 or L, L).
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
+
+from ...engine.errors import MxError
+from ...trainer.config import ModelConfig
+from .mask_align import OPSET
+
+DOMAIN = "mx"
+DOMAIN_VERSION = 1
+
+_SPLIT = """
+    split = Constant <value = int64[4] {{0, 0, {heads}, {head_width}}}> ()
+    q4 = Reshape (q, split)
+    qh = Transpose <perm = [0, 2, 1, 3]> (q4)
+    k4 = Reshape (k, split)
+    kh = Transpose <perm = [0, 2, 3, 1]> (k4)
+    raw = MatMul (qh, kh)
+"""
+_ATTEND = (
+    _SPLIT
+    + """
+    scores = Add (raw, mask)
+    weights = Softmax <axis = -1> (scores)
+    v4 = Reshape (v, split)
+    vh = Transpose <perm = [0, 2, 1, 3]> (v4)
+    mixed = MatMul (weights, vh)
+    mixed4 = Transpose <perm = [0, 2, 1, 3]> (mixed)
+    joined = Constant <value = int64[3] {{0, 0, {width}}}> ()
+"""
+)
+_SCORES = (
+    _SPLIT
+    + """
+    real = Cast <to = 1> (raw)
+    real_mask = Cast <to = 1> (mask)
+    seen = Add (real, real_mask)
+    over_heads = Constant <value = int64[1] {{1}}> ()
+"""
+)
+
+# Larger bodies first: StaticAttention contains MaskedAttention. Not plain "Attention": the TensorRT
+# parser takes an op of that name for the standard one, whatever its domain.
+_FUNCTIONS = {
+    "StaticAttention": """StaticAttention <heads> (q, k, v, lengths, mask) => (out) {{"""
+    + _ATTEND
+    + """
+    found = Reshape (mixed4, joined)
+    two = Constant <value = int32 {{2}}> ()
+    alone = Less (lengths, two)
+    others = Not (alone)
+    axes = Constant <value = int64[2] {{1, 2}}> ()
+    others3 = Unsqueeze (others, axes)
+    keep = CastLike (others3, found)
+    out = Mul (found, keep)
+}}""",
+    "MaskedAttention": """MaskedAttention <heads> (q, k, v, mask) => (out) {{"""
+    + _ATTEND
+    + """
+    out = Reshape (mixed4, joined)
+}}""",
+    "LeakyAttention": """LeakyAttention <heads> (q, k, null_key, mask) => (weights, null) {{"""
+    + _SCORES
+    + """
+    null_shape = Constant <value = int64[3] {{{heads}, {head_width}, 1}}> ()
+    null_column = Reshape (null_key, null_shape)
+    null_raw = MatMul (qh, null_column)
+    null_real = Cast <to = 1> (null_raw)
+    all = Concat <axis = -1> (null_real, seen)
+    each = Softmax <axis = -1> (all)
+    mean = ReduceMean <keepdims = 0> (each, over_heads)
+    zero = Constant <value = int64[1] {{0}}> ()
+    one = Constant <value = int64[1] {{1}}> ()
+    two = Constant <value = int64[1] {{2}}> ()
+    end = Constant <value = int64[1] {{9223372036854775807}}> ()
+    weights = Slice (mean, one, end, two)
+    null3 = Slice (mean, zero, one, two)
+    null = Squeeze (null3, two)
+}}""",
+    "CrossAttention": """CrossAttention <heads> (q, k, mask) => (weights) {{"""
+    + _SCORES
+    + """
+    each = Softmax <axis = -1> (seen)
+    weights = ReduceMean <keepdims = 0> (each, over_heads)
+}}""",
+    "Symmetrize": """Symmetrize (fwd, bwd, src_lengths, tgt_lengths) => (scores, fwd_st, bwd_st) {{
+    zero = Constant <value = int64 {{0}}> ()
+    one = Constant <value = int64 {{1}}> ()
+    two = Constant <value = int64 {{2}}> ()
+    first = Constant <value = int64[1] {{1}}> ()
+    second = Constant <value = int64[1] {{2}}> ()
+    src_shape = Shape (bwd)
+    n_src = Gather <axis = 0> (src_shape, one)
+    src_range = Range (zero, n_src, one)
+    src_place = Cast <to = 6> (src_range)
+    src_column = Unsqueeze (src_lengths, first)
+    src_valid = Less (src_place, src_column)
+    tgt_shape = Shape (bwd)
+    n_tgt = Gather <axis = 0> (tgt_shape, two)
+    tgt_range = Range (zero, n_tgt, one)
+    tgt_place = Cast <to = 6> (tgt_range)
+    tgt_column = Unsqueeze (tgt_lengths, first)
+    tgt_valid = Less (tgt_place, tgt_column)
+    src3 = Unsqueeze (src_valid, second)
+    tgt3 = Unsqueeze (tgt_valid, first)
+    inside = And (src3, tgt3)
+    cells = Cast <to = 1> (inside)
+    turned = Transpose <perm = [0, 2, 1]> (fwd)
+    fwd_st = Mul (turned, cells)
+    bwd_st = Mul (bwd, cells)
+    sum = Add (fwd_st, bwd_st)
+    tiny = Constant <value = float {{1e-30}}> ()
+    total = Max (sum, tiny)
+    product = Mul (fwd_st, bwd_st)
+    double = Constant <value = float {{2.0}}> ()
+    doubled = Mul (product, double)
+    scores = Div (doubled, total)
+}}""",
+}
+
+
+def functions(width: int, heads: int) -> list[onnx.FunctionProto]:
+    """The ops for a network of this shape, in the order in which they are looked for."""
+    sizes = {"width": width, "heads": heads, "head_width": width // heads}
+    header = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
+    return [parser.parse_function(header + text.format(**sizes)) for text in _FUNCTIONS.values()]
+
+
+def needed(config: ModelConfig) -> dict[str, int]:
+    """How often each op must appear in the graph of such a model: twice, for two directions."""
+    if config.kind == "student":
+        return {"Symmetrize": 1}
+    layers, attention = config.decoder_layers, config.encoder_layers
+    if config.cross == "all":
+        attention += layers - 1
+    counts = {
+        "MaskedAttention": 2 * (attention if config.masked else attention + layers),
+        "StaticAttention": 2 * layers if config.masked else 0,
+        "LeakyAttention": 2 if config.leaky else 0,
+        "CrossAttention": 0 if config.leaky else 2,
+        "Symmetrize": 1,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def check_counts(counts: dict[str, int], config: ModelConfig) -> None:
+    """An error if an attention of the model was not found: the graph is not what we take it for."""
+    for name, wanted in needed(config).items():
+        if counts.get(name, 0) != wanted:
+            raise MxError(
+                f"the graph has {counts.get(name, 0)} {DOMAIN}.{name} instead of {wanted}: "
+                "its attention was not recognised, so it is not exported"
+            )
+
+
+def fuse(model: onnx.ModelProto, config: ModelConfig) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """A copy with calls of our ops, and how often each was put in."""
+    fused = onnx.ModelProto()
+    fused.CopyFrom(model)
+    counts = {}
+    for function in functions(config.width, config.heads):
+        count = Rewrite(fused.graph, function, config.heads).run()
+        if count:
+            fused.functions.append(function)
+            counts[function.name] = count
+    fused.opset_import.append(helper.make_opsetid(DOMAIN, DOMAIN_VERSION))
+    drop_unused_weights(fused.graph)
+    return fused, counts
+
+
+class Rewrite:
+    """One pass over a graph that replaces each occurrence of a function's body by a call."""
+
+    def __init__(self, graph: onnx.GraphProto, function: onnx.FunctionProto, heads: int) -> None:
+        self.graph = graph
+        self.function = function
+        self.attributes: dict[str, Any] = {"heads": heads} if "heads" in function.attribute else {}
+        self.producer = {out: node for node in graph.node for out in node.output}
+        self.consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        for node in graph.node:
+            for name in set(node.input):
+                self.consumers[name].append(node)
+        self.stored = {tensor.name: tensor for tensor in graph.initializer}
+        self.body = {out: node for node in function.node for out in node.output}
+
+    def run(self) -> int:
+        """Rewrite; returns the number of calls."""
+        calls: list[onnx.NodeProto] = []
+        root = self.body[self.function.output[0]]
+        for node in self.graph.node:
+            found: dict[str, str] = {}
+            if self.same_node(root, node, found) and self.same_rest(found):
+                calls.append(self.call(found, len(calls)))
+        replaced = {name for call in calls for name in call.output}
+        others = [node for node in self.graph.node if not replaced.intersection(node.output)]
+        set_nodes(self.graph, in_order(used_nodes(self.graph, others + calls)))
+        return len(calls)
+
+    def call(self, found: dict[str, str], number: int) -> onnx.NodeProto:
+        name = self.function.name
+        return helper.make_node(
+            name,
+            [found[value] for value in self.function.input],
+            [found[value] for value in self.function.output],
+            name=f"{name}_{number}",
+            domain=DOMAIN,
+            **self.attributes,
+        )
+
+    def same(self, wanted: str, value: str, found: dict[str, str]) -> bool:
+        """Whether the body's value `wanted` can be the graph's `value`; notes it in `found`."""
+        if wanted in found:
+            return found[wanted] == value
+        if wanted in self.function.input:
+            found[wanted] = value
+            return True
+        node = self.body[wanted]
+        if node.op_type == "Constant":
+            return value in self.stored and same_tensor(node.attribute[0].t, self.stored[value])
+        return value in self.producer and self.same_node(node, self.producer[value], found)
+
+    def same_node(
+        self, wanted: onnx.NodeProto, node: onnx.NodeProto, found: dict[str, str]
+    ) -> bool:
+        if (wanted.op_type, wanted.domain) != (node.op_type, node.domain):
+            return False
+        if len(wanted.input) != len(node.input) or attributes(wanted) != attributes(node):
+            return False
+        pairs = zip(wanted.input, node.input, strict=True)
+        if not all(self.same(w, value, found) for w, value in pairs):
+            return False
+        found.update(zip(wanted.output, node.output, strict=True))
+        return True
+
+    def same_rest(self, found: dict[str, str]) -> bool:
+        """Whether the parts of the body that only lead to other outputs are there as well."""
+        for wanted in self.function.node:
+            if wanted.op_type == "Constant" or wanted.output[0] in found:
+                continue
+            near = [found[name] for name in wanted.input if name in found]
+            options = self.consumers[near[0]] if near else []
+            for node in options:
+                trial = dict(found)
+                if self.same_node(wanted, node, trial):
+                    found.update(trial)
+                    break
+            else:
+                return False
+        return True
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, bytes]:
+    return {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
+
+
+def same_tensor(first: onnx.TensorProto, second: onnx.TensorProto) -> bool:
+    if first.data_type != second.data_type or list(first.dims) != list(second.dims):
+        return False
+    return np.array_equal(numpy_helper.to_array(first), numpy_helper.to_array(second))
+
+
+def in_order(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The same nodes, each behind those it reads from."""
+    producer = {out: node for node in nodes for out in node.output}
+    done: set[str] = set()
+    ordered: list[onnx.NodeProto] = []
+    waiting = [(node, False) for node in reversed(nodes)]
+    while waiting:
+        node, ready = waiting.pop()
+        if node.output[0] in done:
+            continue
+        if ready:
+            done.update(node.output)
+            ordered.append(node)
+            continue
+        waiting.append((node, True))
+        before = (producer[name] for name in node.input if name in producer)
+        waiting += [(other, False) for other in before if other.output[0] not in done]
+    return ordered
+
+
+def used_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Those of the nodes, in any order, that an output of the graph depends on."""
+    producer = {out: node for node in nodes for out in node.output}
+    waiting = [output.name for output in graph.output]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in producer and name not in seen:
+            seen.update(producer[name].output)
+            waiting += producer[name].input
+    return [node for node in nodes if seen.intersection(node.output)]
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def drop_unused_weights(graph: onnx.GraphProto) -> None:
+    """Remove stored tensors that no node reads."""
+    read = {name for node in graph.node for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)

@@ -1,0 +1,159 @@
+"""The symmetric student as a plain ONNX graph: two encoder passes, one matrix of scores, softmax
+both ways, with the same inputs and outputs as Mask-Align's graph.
+
+Knows `trainer.student`; the ops it is put together from are those of `graph.Network`. Everything
+from the scores on stays in fp32 whatever the precision: its constants are called `tail.`.
+"""
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from ...trainer.networks.student import LARGE, WINDOW
+from .mask_align import Network, Side
+
+TAIL = "tail."
+
+
+class StudentNetwork(Network):
+    """The layers of `trainer.student`, as ONNX ops."""
+
+    def build(self) -> onnx.ModelProto:
+        sides = [self.side("src", 0), self.side("tgt", 1)]
+        x, y = (self.student_encoder(side, index) for index, side in enumerate(sides))
+        words = [self.words(name, sides[i], i) for i, name in enumerate(("src", "tgt"))]
+        self.scope = "score/"
+        cells = self.op(
+            "And",
+            self.op("Unsqueeze", words[1], self.ints(2)),
+            self.op("Unsqueeze", words[0], self.ints(1)),
+        )  # (B, T, S)
+        scores = self.similarity(x, y, sides)
+        if self.config.diagonal:
+            scores = self.op("Sub", scores, self.diagonal(sides))
+        nulls = self.null_score(y, "tgt_null", sides[1]), self.null_score(x, "src_null", sides[0])
+        if self.config.refine:
+            fwd, bwd = map(self.rest, self.both_ways(scores, nulls, cells))
+            scores = self.op("Add", scores, self.correction(scores, fwd, bwd, cells))
+        fwd, bwd = self.both_ways(scores, nulls, cells)
+        self.symmetrize(self.rest(fwd), self.rest(bwd), sides)
+        # Inside a word nothing but NULL is left, so its weight is 1 there.
+        self.null(self.first(fwd), sides[1], sides[0], "fwd_null")
+        self.null(self.first(bwd), sides[0], sides[1], "bwd_null")
+        return self.model()
+
+    # ---- one side ----
+
+    def start(self, count: str, index: int) -> str:
+        """(D,): only the side; positions the encoder does not need."""
+        return self.weight(f"side.{index}", self.trained["side"][index])
+
+    def words(self, name: str, side: Side, index: int) -> str:
+        """(B, L) bool: where a word begins."""
+        table = "src_starts" if index == 0 or self.config.joint_vocab else "tgt_starts"
+        starts = self.weight(table, self.trained[table] > 0)
+        return self.op("And", side.valid, self.op("Gather", starts, name, axis=0))
+
+    def student_encoder(self, side: Side, index: int) -> str:
+        """(B·L, D): every layer adds what a piece and its neighbours say."""
+        self.scope = f"{('src', 'tgt')[index]}/encoder/"
+        rows = self.op("Unsqueeze", side.valid, self.ints(2))  # (B, L, 1)
+        x = side.embedded
+        for layer in range(self.config.encoder_layers):
+            name = f"layers.{layer}"
+            normed = self.op("Reshape", self.norm(x, f"{name}.norm"), side.shape3)
+            normed = self.op("Mul", normed, self.op("CastLike", rows, normed))
+            up = self.op("Relu", self.linear(self.neighbours(normed), f"{name}.up"))
+            x = self.op("Add", x, self.linear(up, f"{name}.down"))
+        return self.norm(x, "norm")
+
+    def neighbours(self, x: str) -> str:
+        """(B·L, 3D): beside each piece those before and after it, zero at the ends."""
+        reach = WINDOW // 2
+        padded = self.op("Pad", x, self.ints(0, reach, 0, 0, reach, 0))
+        parts = []
+        for k in range(WINDOW):
+            last = k - 2 * reach  # what is left over at the end
+            end = self.ints(last if last else np.iinfo(np.int64).max)
+            parts.append(self.op("Slice", padded, self.ints(k), end, self.ints(1)))
+        joined = self.op("Concat", *parts, axis=2)
+        return self.op("Reshape", joined, self.ints(-1, WINDOW * self.config.width))
+
+    # ---- scores ----
+
+    def tail(self, name: str, value: "np.ndarray | float") -> str:
+        """A constant that stays fp32."""
+        return self.weight(f"{TAIL}{name}", np.asarray(value, np.float32))
+
+    def wide(self, x: str) -> str:
+        return self.op("Cast", x, to=TensorProto.FLOAT)
+
+    def similarity(self, x: str, y: str, sides: list[Side]) -> str:
+        """(B, T, S): products of the target's queries with the source's keys."""
+        scale = self.config.width**-0.5
+        query = self.op("Reshape", self.linear(y, "query", scale=scale), sides[1].shape3)
+        key = self.op("Reshape", self.linear(x, "key"), sides[0].shape3)
+        return self.wide(self.op("MatMul", query, self.op("Transpose", key, perm=(0, 2, 1))))
+
+    def diagonal(self, sides: list[Side]) -> str:
+        """(B, T, S): how much a cell loses by its distance from the diagonal."""
+        half = self.tail("half", 0.5)
+        i, j = (self.op("Add", self.wide(self.count(side)), half) for side in sides)
+        n_src, n_tgt = (self.wide(side.lengths) for side in sides)
+        slope = self.op("Div", n_src, self.op("Max", n_tgt, self.tail("one", 1.0)))
+        middle = self.op("Mul", self.op("Unsqueeze", slope, self.ints(1)), j)  # (B, T)
+        away = self.op("Abs", self.op("Sub", i, self.op("Unsqueeze", middle, self.ints(2))))
+        away = self.op("Log", self.op("Add", away, self.tail("one", 1.0)))
+        slow, fast = (self.tail(f"diagonal.{k}", self.trained["diagonal"][k]) for k in (0, 1))
+        # away · (slow + fast · away)
+        return self.op("Mul", away, self.op("Add", slow, self.op("Mul", fast, away)))
+
+    def count(self, side: Side) -> str:
+        """0, 1, ... for the places of a side, int64."""
+        size = self.op("Gather", side.shape, self.scalar(1, np.int64), axis=0)
+        return self.op("Range", self.scalar(0, np.int64), size, self.scalar(1, np.int64))
+
+    def null_score(self, x: str, name: str, side: Side) -> str:
+        """(B, L, 1): how much a word would rather have no partner."""
+        shape = self.op("Concat", side.shape, self.ints(1), axis=0)
+        return self.op("Reshape", self.wide(self.linear(x, name)), shape)
+
+    def both_ways(self, scores: str, nulls: tuple[str, str], cells: str) -> tuple[str, str]:
+        """Weights (B, T, 1 + S) and (B, S, 1 + T), NULL first."""
+        scores = self.op("Where", cells, scores, self.tail("never", -LARGE))
+        turned = self.op("Transpose", scores, perm=(0, 2, 1))
+        fwd = self.op("Softmax", self.op("Concat", nulls[0], scores, axis=2), axis=-1)
+        bwd = self.op("Softmax", self.op("Concat", nulls[1], turned, axis=2), axis=-1)
+        return fwd, bwd
+
+    def rest(self, weights: str) -> str:
+        """Weights without NULL's."""
+        end = self.ints(np.iinfo(np.int64).max)
+        return self.op("Slice", weights, self.ints(1), end, self.ints(2))
+
+    def first(self, weights: str) -> str:
+        """NULL's weights (B, L)."""
+        null = self.op("Slice", weights, self.ints(0), self.ints(1), self.ints(2))
+        return self.op("Squeeze", null, self.ints(2))
+
+    def correction(self, scores: str, fwd: str, bwd: str, cells: str) -> str:
+        """(B, T, S): what the cells around each say about its score."""
+        bwd = self.op("Transpose", bwd, perm=(0, 2, 1))
+        product = self.op("Add", self.op("Mul", fwd, bwd), self.tail("tiny", 1e-9))
+        small = self.op("Mul", scores, self.tail("quarter", 0.25))
+        planes = [
+            self.op("Unsqueeze", plane, self.ints(1))
+            for plane in (small, fwd, bwd, self.op("Sqrt", product))
+        ]
+        inside = self.wide(self.op("Unsqueeze", cells, self.ints(1)))
+        seen = self.op("Mul", self.op("Concat", *planes, axis=1), inside)
+        looked = self.op("Mul", self.op("Relu", self.convolution(seen, "look")), inside)
+        return self.op("Squeeze", self.convolution(looked, "judge"), self.ints(1))
+
+    def convolution(self, x: str, name: str) -> str:
+        weight, bias = (
+            self.tail(f"{name}.{kind}", self.trained[f"correction.{name}.{kind}"])
+            for kind in ("weight", "bias")
+        )
+        reach = self.trained[f"correction.{name}.weight"].shape[-1] // 2
+        return self.op("Conv", x, weight, bias, pads=[reach] * 4)

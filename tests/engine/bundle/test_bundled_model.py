@@ -1,0 +1,132 @@
+"""The model that ships with the package: found by language, and it aligns without PyTorch."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ....engine.aligner import Aligner
+from ....engine.errors import MxError
+from ....engine.aligner import installed, installed_models
+from ....engine.bundle.bundle import Bundle
+from ....engine.commands import align as cli
+from ....engine.commands.view import main as view
+from ...support.guarded import run_guarded
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def lines(name: str) -> list[str]:
+    return (DATA / name).read_text("utf-8").split("\n")[:-1]
+
+
+def test_the_sample_is_aligned_without_torch():
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "--langs", "en-fr"]
+    code = f"from mx_align.engine.commands.align import main; main({files}, prog_name='mx-align')"
+    done = run_guarded({"torch", "triton", "mx_align.trainer", "mx_align.export"}, code)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.split("\n")[:-1]
+    src, tgt = lines("sample.en"), lines("sample.fr")
+    assert len(found) == len(src) == len(tgt)
+    for links, s, t in zip(found, src, tgt, strict=True):
+        pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+        assert pairs == sorted(set(pairs))
+        assert all(i < len(s.split(" ")) and j < len(t.split(" ")) for i, j in pairs)
+        assert bool(pairs) == bool(s and t)
+    assert found[0] == "0-0 1-1 2-2 3-3 4-4"  # the house is small . / la maison est petite .
+
+
+def test_adjectives_change_places():
+    aligner = Aligner.load(langs="en-fr")
+    links = aligner.align_pair("the federal government agrees", "le gouvernement fédéral accepte")
+    assert {(0, 0), (1, 2), (2, 1), (3, 3)} <= set(links.links)
+
+
+def test_german_is_aligned_both_ways():
+    src, tgt = "das haus ist nicht klein .", "the house is not small ."
+    wanted = [(k, k) for k in range(6)]
+    assert Aligner.load(langs="de-en").align_pair(src, tgt).links == wanted
+    assert Aligner.load(langs="EN-DE").align_pair(tgt, src).links == wanted
+
+
+def test_accents_do_not_matter():
+    aligner = Aligner.load(langs="en-fr")
+    found = [
+        aligner.align_pair("the committee was created", tgt).links
+        for tgt in ("le comité a été créé", "le comite a ete cree", "LE COMITÉ A ÉTÉ CRÉÉ")
+    ]
+    assert found[0] == found[1] == found[2] and (1, 1) in found[0]
+
+
+def test_languages_without_a_model_are_named():
+    assert list(installed_models()) == ["de+fr-en"]
+    with pytest.raises(MxError, match=r"no model for fi-hu; installed: de-en, fr-en") as found:
+        Aligner.load(langs="fi-hu")
+    with pytest.raises(MxError, match=r"which model\? installed: de-en, fr-en .*choose") as other:
+        Aligner.load()
+    assert " -" not in f"{found.value} {other.value}"  # no flags, which are of commands
+
+
+def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "_leave", sys.exit)
+    monkeypatch.chdir(tmp_path)
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
+    for command, made in ((cli.main, True), (view, False)):
+        none = CliRunner().invoke(command, [*files, "--langs", "fi-hu"])
+        assert none.exit_code == 2 and "(either way round); give one with -m" in none.stderr
+        assert ("--train-on-input" in none.stderr) == made
+        path = CliRunner().invoke(command, [*files, "-m", "en-fr"])
+        assert path.exit_code == 2 and "or give --langs en-fr to use" in path.stderr
+    which = CliRunner().invoke(cli.main, files)
+    assert which.exit_code == 2 and "choose with --langs, or give one with -m" in which.stderr
+
+
+def test_how_a_given_model_reads_the_sides_is_said(monkeypatch):
+    monkeypatch.setattr(cli, "_leave", sys.exit)
+    line = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "-m", str(installed("en-fr"))]
+    note = "mx-align: reading the source as de or fr and the target as en; --langs en-de turns the "
+    said = CliRunner().invoke(cli.main, line).stderr
+    assert said.startswith(note) and said.count("reading") == 1
+    assert CliRunner().invoke(cli.main, [*line, "--quiet"]).stderr == ""
+    assert "reading" not in CliRunner().invoke(cli.main, [*line, "--langs", "en-fr"]).stderr
+    monkeypatch.setattr(Bundle, "languages", ("und", "und"))
+    unknown = CliRunner().invoke(cli.main, line)
+    assert unknown.exit_code == 0 and "reading" not in unknown.stderr
+
+
+def test_a_model_for_other_languages_is_not_used_in_silence(monkeypatch, tmp_path):
+    model = str(installed("de-en"))
+    (tmp_path / "pairs").write_text("a ||| b\n")
+    for langs, warned in (("ja-en", True), ("en-de", False), ("FR-EN", False)):
+        monkeypatch.setattr(cli, "_leave", sys.exit)
+        line = [str(tmp_path / "pairs"), "-m", model, "--langs", langs]
+        result = CliRunner().invoke(cli.main, line)
+        said = f"warning: {model} is a model for de-en and fr-en, not for {langs}" in result.stderr
+        assert result.exit_code == 0 and said == warned
+
+
+def test_the_models_are_small_and_say_where_they_come_from():
+    folders = installed_models().values()
+    assert sum(f.stat().st_size for path in folders for f in path.iterdir()) < 20e6
+    for path in folders:
+        card = (path / "README.md").read_text("utf-8")
+        for part in ("AER", "Licence of the data", "Cost:", "## Limits"):
+            assert part in card
+
+
+def test_lines_of_open_files_are_read_without_their_newline():
+    aligner = Aligner.load(langs="en-fr")
+    with open(DATA / "sample.en", encoding="utf-8") as src, open(DATA / "sample.fr") as tgt:
+        found = list(aligner.align(src, tgt))
+    assert [a.links for a in found] == [
+        a.links for a in aligner.align(lines("sample.en"), lines("sample.fr"))
+    ]
+    assert found[0].src == ("the", "house", "is", "small", ".")
+
+
+def test_pages_are_drawn_by_language(tmp_path):
+    files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(view, [*files, "--langs", "en-fr", "-o", str(page)])
+    assert result.exit_code == 0 and page.stat().st_size > 1000, result.output

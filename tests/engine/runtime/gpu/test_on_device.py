@@ -1,0 +1,122 @@
+"""What `mx-doctor` runs, and a little more, on a real GPU: `pytest -m gpu`. Skipped elsewhere."""
+
+import random
+
+import pytest
+
+from .....engine.aligner import Aligner
+from .....engine.commands import doctor
+from .....engine.errors import BackendError
+from .....engine.runtime.gpu.cuda_driver import Driver
+from .....engine.runtime.gpu.devices import Device
+from .....engine.runtime.gpu.kernels.launch import Archive, fitting
+from ....support.bundles import write_for_gpus
+
+LINE = "the cat sat on the mat die Katze saß auf der Matte hello"
+WORDS = LINE.split(" ")
+
+
+def gpu_reason() -> str:
+    """Why these tests are skipped; "" if there is a GPU."""
+    try:
+        return "" if Driver().count() else "there is no NVIDIA GPU here"
+    except BackendError as error:
+        return str(error)
+
+
+WHY_NOT = gpu_reason()
+needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "none")]
+
+
+def on_gpu(function):
+    for mark in needs_gpu:
+        function = mark(function)
+    return function
+
+
+def corpus(n: int) -> tuple[list[str], list[str]]:
+    rng = random.Random(1)
+    sides = [[" ".join(rng.choices(WORDS, k=rng.randint(1, 30))) for _ in range(n)] for _ in "st"]
+    return sides[0], sides[1]
+
+
+def runnable() -> list[str]:
+    return [one.backend for one in doctor.backends() if one.runs and one.backend != "cpu"]
+
+
+def compiled(capability: tuple[int, int]) -> dict[str, bytes]:
+    kernels = pytest.importorskip("mx_align.export.kernels")
+    name = fitting(capability, list(kernels.ARCHITECTURES))
+    if name is None:
+        pytest.skip("no kernels are made for sm_{}{}".format(*capability))
+    return kernels.kernel_files(4, 64, [name], print)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("triton", reason="triton is not installed")
+    files = compiled(Driver().capability(0))
+    return write_for_gpus(tmp_path_factory.mktemp("gpu") / "gpu.mx", files)
+
+
+def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
+    """So that a mistake in it does not wait for a GPU to be seen."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    made = write_for_gpus(tmp_path / "gpu.mx", {})
+    src, tgt = corpus(20)
+    exact = [set(a.links) for a in Aligner.load(made.path, backend="cpu").align(src, tgt)]
+    half = Aligner.load(made.path, backend="cpu", dtype="fp16").align(src, tgt)
+    assert sum(map(len, exact)) > 20
+    assert doctor._f1([set(a.links) for a in half], exact) > doctor.LEAST_F1
+
+
+@on_gpu
+@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_every_kernel_against_its_twin(dtype, width):
+    kernels = pytest.importorskip("mx_align.export.kernels")
+    pytest.importorskip("triton", reason="triton is not installed")
+    driver = Driver()
+    for number in range(driver.count()):
+        device = Device(driver, number)
+        if dtype == "bf16" and device.capability < (8, 0):
+            pytest.skip("GPUs of that age have no bfloat16")
+        name = fitting(device.capability, list(kernels.ARCHITECTURES))
+        assert name is not None, device.capability
+        made = [kernels.compile_variant(v, name) for v in kernels.variants(4, width, name, [dtype])]
+        found = list(doctor.run_checks(device, Archive(kernels.archive(made), name), repeats=2))
+        assert all(one.good for one in found), found
+
+
+@on_gpu
+def test_what_the_doctor_says(bundle):
+    said: list[str] = []
+    assert doctor.examine(str(bundle.path), said.append), "\n".join(said)
+
+
+@on_gpu
+@pytest.mark.parametrize("backend", ["trt", "trt-rtx", "cuda"])
+def test_links_are_those_of_the_cpu_also_in_little_memory(bundle, backend):
+    if backend not in runnable():
+        pytest.skip(f"{backend} does not run here")
+    src, tgt = corpus(3000)
+    exact = Aligner.load(bundle.path, backend="cpu", dtype="fp32").align(src, tgt)
+    wanted = [set(one.links) for one in exact]
+    for memory in (None, 256 << 20):
+        aligner = Aligner.load(bundle.path, backend=backend, gpu_memory=memory)
+        found = [set(one.links) for one in aligner.align(src, tgt)]
+        assert doctor._f1(found, wanted) > doctor.LEAST_F1, aligner.describe()
+
+
+@on_gpu
+def test_plugins_and_functions_give_the_same_links(bundle, tmp_path):
+    if "trt" not in runnable():
+        pytest.skip("TensorRT does not run here")
+    src, tgt = corpus(500)
+    with_plugins = Aligner.load(bundle.path, backend="trt")
+    assert "plugins LeakyAttention, StaticAttention" in with_plugins.describe()
+    plain = Aligner.load(write_for_gpus(tmp_path / "plain.mx", {}).path, backend="trt")
+    assert "without plugins" in plain.describe()
+    found, wanted = ([set(a.links) for a in one.align(src, tgt)] for one in (with_plugins, plain))
+    assert doctor._f1(found, wanted) > doctor.LEAST_F1

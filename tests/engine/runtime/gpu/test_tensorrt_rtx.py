@@ -1,0 +1,63 @@
+"""Engines that TensorRT for RTX builds ahead of time, for real, through the calls that TensorRT
+itself is built with: parser, profiles, progress. No GPU is needed; running one would be."""
+
+import pytest
+
+from .....engine.errors import BackendError
+from .....engine.runtime.gpu.tensorrt import classes, profile
+from .....engine.runtime.gpu.tensorrt_api import Api
+from .....engine.runtime.gpu.tensorrt_rtx import CAPABILITIES, PACKAGE, build_ahead
+
+pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+pytestmark = pytest.mark.trt
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, bytes]:
+    from .....export.graph.dtypes import half
+    from .....export.graph.fuse import fuse
+    from .....export.graph.mask_align import plain_graph, weights_of
+    from .....trainer.config import ModelConfig
+    from .....trainer.networks.mask_align import MaskAlign
+
+    torch.manual_seed(1)
+    config = ModelConfig(
+        width=64, ff=32, heads=2, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
+        src_vocab=50, tgt_vocab=50,
+    )  # fmt: skip
+    plain = plain_graph(config, weights_of(MaskAlign(config).eval()))
+    fused = fuse(plain, config)[0]
+    made = {"plain": plain, "fp32": fused, "fp16": half(fused)}
+    return {name: graph.SerializeToString() for name, graph in made.items()}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_one_engine_for_all_gpus(graphs, precision):
+    """Every architecture it knows in one engine, with two length classes of dynamic shapes."""
+    engine = build_ahead(graphs[precision], 64, 1024, CAPABILITIES[precision])
+    assert len(engine) > 10_000
+
+
+def test_the_graph_without_our_functions_builds_too(graphs):
+    assert build_ahead(graphs["plain"], 32, 1024, ["SM86"])
+
+
+def test_progress_is_told(graphs):
+    steps = []
+    profiles = [profile(one) for one in classes(32, 1024)]
+    Api(PACKAGE).build(
+        graphs["fp16"], profiles, capabilities=["SM120"], progress=lambda *step: steps.append(step)
+    )
+    assert steps and all(1 <= step <= max(of, step) for _, step, of in steps)
+
+
+def test_what_it_cannot_read_is_an_error_with_a_reason():
+    with pytest.raises(BackendError, match=r"TensorRT for RTX: cannot read the graph: \S"):
+        Api(PACKAGE).build(b"no graph", [])
+
+
+def test_a_damaged_engine_is_refused_without_a_crash():
+    with pytest.raises(BackendError, match=r"cannot load the engine|does not start"):
+        Api(PACKAGE).load(b"no engine at all" * 100)

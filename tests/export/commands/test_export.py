@@ -1,0 +1,245 @@
+"""mx-export from run folder to bundle, and how it refuses."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ....engine.bundle.bundle import Bundle
+from ....engine.runtime.gpu.kernels.launch import find_archive
+from ....export import bundling
+from ....export.check import verify
+from ....export.check.probe import feeds, open_session
+from ....export.commands.export import main
+from ....trainer.run.checkpoint import load_model
+from ...support.random_runs import write_run
+
+
+def export(*arguments: object) -> Result:
+    # Compiling GPU kernels takes its time and is tested by itself.
+    kernels = () if "--kernels" in arguments else ("--kernels", "none")
+    return CliRunner().invoke(main, [str(a) for a in (*arguments, *kernels)])
+
+
+@pytest.fixture(scope="module")
+def exported(random_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    path = tmp_path_factory.mktemp("out") / "de-en.mx"
+    precisions = [x for p in ("fp32", "fp16", "int8") for x in ("--precision", p)]
+    result = export(random_run, "-o", path, "--langs", "de-en", *precisions)
+    assert result.exit_code == 0, result.output
+    return path, result
+
+
+def test_the_bundle(random_run: Path, exported: tuple[Path, Result]) -> None:
+    bundle = Bundle.load(exported[0])
+    assert bundle.languages == ("de", "en")
+    assert bundle.name == "de-en"
+    assert bundle.max_length == 40
+    assert set(bundle.precisions) == {"fp32", "fp16", "int8"}
+    assert (random_run / "src.spm").read_bytes() == bundle.read("src.spm")
+    manifest = bundle.manifest
+    assert manifest.measured["fp32"]["largest_difference"] < 1e-5
+    assert 0 <= manifest.measured["int8"]["link_f1"] <= 1
+    assert "agreement of the directions on 60 pairs" in manifest.thresholds.chosen
+    assert manifest.training["signature"].startswith("mx-train|v:")
+    assert str(random_run) not in (exported[0] / "manifest.json").read_text()
+    card = bundle.read("README.md").decode()
+    assert card.startswith("# de-en\n") and "de to en" in card
+
+
+def test_what_it_says(exported: tuple[Path, Result]) -> None:
+    said = exported[1].stderr
+    assert "fused: 4 StaticAttention, 4 MaskedAttention, 2 LeakyAttention, 1 Symmetrize" in said
+    assert "fp32: largest difference from PyTorch" in said
+    assert "model.fp16.onnx 0." in said
+    assert exported[1].stdout == ""
+
+
+def test_every_graph_gives_pytorch_scores(random_run: Path, exported: tuple[Path, Result]) -> None:
+    model, _ = load_model(random_run)
+    batch = feeds([np.array([5, 6, 7], np.int32)], [np.array([8, 9], np.int32)])
+    wanted = verify.expected(model, batch)["scores"]
+    bundle = Bundle.load(exported[0])
+    for precision, allowed in (("fp32", 1e-5), ("fp16", 0.01), ("int8", 0.1)):
+        (found,) = open_session(bundle.graph(precision)).run(["scores"], batch)
+        np.testing.assert_allclose(found, wanted, atol=allowed)
+
+
+def test_the_same_run_gives_the_same_bundle(
+    random_run: Path, exported: tuple[Path, Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "again.zip"
+    result = export(random_run, "-o", path, "--langs", "de-en", "--name", "de-en", "-q")
+    assert result.exit_code == 0 and result.output == ""
+    first, again = Bundle.load(exported[0]), Bundle.load(path)
+    for precision in again.precisions:
+        assert first.graph(precision) == again.graph(precision)
+
+
+def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", joint_vocab=False, tied=False, norm="post")
+    lines = {"src": "x1 x2 x3\n" * 3, "tgt": "y1 y2 y3\n" * 3, "gold": "0-0 1-1 2p2\n" * 3}
+    for name, text in lines.items():
+        (tmp_path / name).write_text(text)
+    gold = [x for n in lines for x in ("--gold" if n == "gold" else f"--gold-{n}", tmp_path / n)]
+    result = export(run, "-o", tmp_path / "m", "--zip", "--precision", "fp32", *gold)
+    assert result.exit_code == 0, result.output
+    bundle = Bundle.load(tmp_path / "m.zip")
+    src, tgt = bundle.tokenizers()
+    assert src is not tgt
+    assert "3 pairs with gold links" in bundle.manifest.thresholds.chosen
+    assert 0 <= bundle.manifest.measured["fp32"]["aer"] <= 1
+    assert bundle.languages == ("und", "und")
+
+
+def test_without_any_text(random_run: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(random_run, bare, ignore=shutil.ignore_patterns("cache"))
+    result = export(bare, "-o", tmp_path / "m.mx")
+    assert result.exit_code == 0, result.output
+    assert "int8 left out: int8 needs 50 pairs of text" in result.stderr
+    bundle = Bundle.load(tmp_path / "m.mx")
+    assert bundle.precisions == ("fp32", "fp16")
+    assert bundle.threshold() == 0.2
+    result = export(bare, "-o", tmp_path / "n.mx", "--precision", "int8")
+    assert result.exit_code == 2
+    assert not (tmp_path / "n.mx").exists()
+
+
+# ---- refusals ----
+
+
+def refused(tmp_path: Path, *arguments: object) -> str:
+    """One line, exit code 2, nothing written."""
+    before = set(tmp_path.iterdir())
+    result = export(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("mx-export: ")
+    assert "Traceback" not in result.stderr
+    assert set(tmp_path.iterdir()) == before
+    return result.stderr
+
+
+def test_gold_files_that_do_not_fit_are_refused_before_the_work(
+    random_run: Path, tmp_path: Path
+) -> None:
+    for name, text in (("src", "x1\n"), ("tgt", "y1\n"), ("gold", "0-0\n0-0\n")):
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in ("src", "tgt", "gold")]
+    message = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--test", *files)
+    assert "has 2 lines" in message and "fused" not in message
+    (tmp_path / "none").write_text("")
+    message = refused(
+        tmp_path, random_run, "-o", tmp_path / "m.mx", "--test", *[tmp_path / "none"] * 3
+    )
+    assert "has no sentences with gold links" in message
+
+
+def test_gold_files_cannot_be_pipes(random_run: Path, tmp_path: Path) -> None:
+    """They are read twice: nothing would be left the second time."""
+    os.mkfifo(tmp_path / "pipe")
+    message = refused(
+        tmp_path, random_run, "-o", tmp_path / "m.mx", "--test", *[tmp_path / "pipe"] * 3
+    )
+    assert "is a pipe" in message
+
+
+def test_a_graph_that_differs_is_not_exported(
+    random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(verify.TOLERANCE, "fp32", 1e-12)
+    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx")
+    assert "the fp32 graph differs from the PyTorch model" in said
+
+
+def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
+    random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(verify.TOLERANCE, "fp16", 1e-12)
+    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--precision", "fp16")
+    assert "the fp16 graph differs from the PyTorch model" in said
+    result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "none")
+    assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
+    left = Bundle.load(tmp_path / "m.mx").precisions
+    assert "fp32" in left and "fp16" not in left
+
+
+def test_an_attention_that_is_not_recognised(
+    random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundling, "fuse", lambda graph, config: (graph, {"Symmetrize": 1}))
+    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx")
+    assert "0 mx.MaskedAttention instead of 4" in said
+
+
+def test_int8_that_is_not_good_enough_is_left_out(
+    random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it becomes good enough by rounding."""
+    monkeypatch.setattr(bundling.text, "link_f1", lambda *links: bundling.LEAST_F1 - 1e-5)
+    result = export(random_run, "-o", tmp_path / "m.mx")
+    assert f"link f1 {bundling.LEAST_F1}" in result.stderr
+    assert "int8 left out: it must keep a link F1" in result.stderr
+    assert Bundle.load(tmp_path / "m.mx").precisions == ("fp32", "fp16")
+
+
+def test_wrong_flags(random_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.mx"
+    assert "two codes such as de-en" in refused(
+        tmp_path, random_run, "-o", out, "--langs", "german"
+    )
+    assert "belong together" in refused(tmp_path, random_run, "-o", out, "--gold", "x")
+    assert "there is no run folder" in refused(tmp_path, tmp_path / "none", "-o", out)
+    assert "has no model.safetensors" in refused(tmp_path, tmp_path, "-o", out)
+    assert "its folder does not exist" in refused(
+        tmp_path, random_run, "-o", tmp_path / "a" / "m.mx"
+    )
+    missing = refused(tmp_path, random_run, "-o", out, "--probe", tmp_path / "a", tmp_path / "b")
+    assert "does not exist" in missing
+
+
+def test_an_existing_bundle(exported: tuple[Path, Result], random_run: Path) -> None:
+    before = Bundle.load(exported[0]).digest
+    assert "exists already" in refused(exported[0].parent, random_run, "-o", exported[0])
+    assert Bundle.load(exported[0]).digest == before
+
+
+def test_a_vocabulary_of_another_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["src_vocab"] += 1
+    (run / "config.json").write_text(json.dumps(config))
+    assert "weights do not fit" in refused(tmp_path, run, "-o", tmp_path / "m.mx")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom mx_align.export.commands.export import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'onnx', 'numpy', 'onnxruntime'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--precision" in done.stdout
+
+
+def test_kernels_go_into_the_bundle(random_run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    path = tmp_path / "gpu.mx"
+    result = export(random_run, "-o", path, "--precision", "fp32", "--kernels", "sm_80")
+    assert result.exit_code == 0, result.output
+    assert "kernels: symmetrize.fp32 for kernels.sm_80.zip" in result.stderr
+    found = find_archive(Bundle.load(path), (8, 9))
+    assert found is not None and ("symmetrize", "fp32") in found.entries
+
+
+def test_kernels_for_an_unknown_gpu(random_run: Path, tmp_path: Path) -> None:
+    result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "sm_80,sm_1")
+    assert result.exit_code == 2 and "no kernels for 'sm_1'; there are sm_75" in result.stderr

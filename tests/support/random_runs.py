@@ -1,0 +1,84 @@
+"""Random models of every kind, and run folders with one."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+
+from ...engine.text.words import Tokenizer
+from ...trainer.config import ModelConfig, resolve, to_json
+from ...trainer.data import token_cache as cache
+from ...trainer.loop.objective import Network, make_network
+from ...trainer.run import checkpoint
+
+SMALL = ModelConfig(
+    width=16,
+    ff=24,
+    heads=2,
+    encoder_layers=2,
+    decoder_layers=2,
+    norm="pre",
+    tied=True,
+    src_vocab=50,
+    tgt_vocab=40,
+)
+
+
+def random_model(config: ModelConfig, sharp: float = 1.5) -> Network:
+    """A network whose weights and biases are all different; larger weights, sharper attention."""
+    torch.manual_seed(1)
+    model = make_network(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+            else:
+                parameter.mul_(sharp)
+        for name, parameter in model.named_parameters():
+            if name.endswith("_starts"):
+                parameter.copy_((torch.rand_like(parameter) < 0.7).float())
+    return model
+
+
+def write_run(folder: Path, **settings: Any) -> Path:
+    """A run folder as `mx-train` leaves it, with random weights and 60 pairs to validate on."""
+    sides = [[f"{letter}{k} " * 3 + f"{letter}{k % 7}" for k in range(60)] for letter in "xy"]
+    joint = settings.get("joint_vocab", True)
+    spms = [train_spm([*sides[0], *sides[1]])] if joint else [train_spm(side) for side in sides]
+    tokenizers = [Tokenizer(spm) for spm in spms]
+    config = resolve(
+        "tiny", {"width": 16, "ff": 24, "heads": 2, "vocab_size": 60, "max_length": 40}, settings
+    )
+    sizes = {"src_vocab": tokenizers[0].vocab_size, "tgt_vocab": tokenizers[-1].vocab_size}
+    config = replace(config, model=replace(config.model, **sizes))
+    folder.mkdir()
+    (folder / "config.json").write_text(to_json(config), "utf-8")
+    for name, spm in zip(("src.spm", "tgt.spm"), spms, strict=False):
+        (folder / name).write_bytes(spm)
+    model = random_model(config.model)
+    checkpoint.publish(folder, {name: p.data for name, p in model.named_parameters()})
+    cache.build(
+        zip(*sides, strict=True),
+        tokenizers[0],
+        tokenizers[-1],
+        folder / "cache" / "valid",
+        max_length=40,
+        max_ratio=9,
+        key={},
+    )
+    return folder
+
+
+def train_spm(lines: list[str]) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()

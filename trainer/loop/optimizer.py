@@ -1,0 +1,117 @@
+"""Muon for the matrices inside the network, Adam for everything else, as one optimizer.
+
+Muon (Jordan et al., 2024) takes the momentum of a matrix, replaces it by the nearest orthogonal one
+through a few Newton-Schulz products, and steps along that: all directions move, not just the
+strongest. Batched by shape, because small networks on a CPU have many small matrices, and in fp32
+unless the run is in bf16, which most CPUs only emulate.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import TrainConfig
+
+BETAS, EPS = (0.9, 0.98), 1e-9  # Adam, as in the paper
+MOMENTUM = 0.95
+NEWTON_SCHULZ = ((3.4445, -4.7750, 2.0315),) * 5
+
+
+def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimizer of `config`; rates are set by the training loop through `set_rate`."""
+    named = dict(model.named_parameters())
+    inner = [p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and n != "side"]
+    chosen = {id(p) for p in inner}
+    rest = [p for p in named.values() if id(p) not in chosen]
+    if config.optimizer == "muon":
+        scale = config.matrix_lr / config.lr
+        half = config.precision == "bf16"
+        return Muon(inner, rest, width, config.weight_decay, scale, half)
+    decay = config.weight_decay if config.optimizer == "adamw" else 0.0
+    groups = [{"params": inner, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=config.lr, betas=BETAS, eps=EPS, fused=True)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon on `matrices`, at `scale` times the rate, and Adam on `others`.
+
+    A matrix made of several, such as the fused projection of queries, keys and values (3D × D), is
+    taken apart into `width` rows each: they are different maps that happen to lie together.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[Tensor],
+        others: Iterable[Tensor],
+        width: int,
+        decay: float,
+        scale: float,
+        half: bool = False,
+    ) -> None:
+        groups = [{"params": list(matrices), "muon": True}, {"params": list(others), "muon": False}]
+        super().__init__(groups, {"lr": 0.0})
+        self.width, self.decay, self.scale = width, decay, scale
+        self.work = torch.bfloat16 if half else torch.float32
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            with_grad = [p for p in group["params"] if p.grad is not None]
+            if group["muon"]:
+                self._muon(with_grad, group["lr"] * self.scale)
+            else:
+                self._adam(with_grad, group["lr"])
+
+    def _muon(self, parameters: list[Tensor], rate: float) -> None:
+        shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        for p in parameters:
+            state = self.state[p]
+            if not state:
+                state["momentum"] = torch.zeros_like(p)
+            assert p.grad is not None
+            state["momentum"].lerp_(p.grad, 1 - MOMENTUM)
+            update = p.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov
+            for weight, part in zip(self._parts(p.data), self._parts(update), strict=True):
+                wide = part.shape[0] > part.shape[1]
+                weight, part = (weight.T, part.T) if wide else (weight, part)
+                shapes.setdefault(tuple(part.shape), []).append((weight, part))
+        for (_, columns), pairs in shapes.items():
+            # The factor gives updates the size that Adam's have, so that rates compare.
+            size = 0.2 * columns**0.5 * rate
+            updates = orthogonal(torch.stack([part for _, part in pairs]), self.work)
+            for (weight, _), update in zip(pairs, updates, strict=True):
+                weight.mul_(1 - rate * self.decay).sub_(update, alpha=size)
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The maps that a matrix consists of: D × D ones, or the matrix itself."""
+        return x.split(self.width) if x.shape[1] == self.width and not len(x) % self.width else (x,)
+
+    def _adam(self, parameters: list[Tensor], rate: float) -> None:
+        for p in parameters:
+            state = self.state[p]
+            if not state:
+                state["step"] = torch.zeros(())
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+            state["step"] += 1
+            steps = float(state["step"])
+            state["exp_avg"].lerp_(p.grad, 1 - BETAS[0])
+            state["exp_avg_sq"].mul_(BETAS[1]).addcmul_(p.grad, p.grad, value=1 - BETAS[1])
+            spread = (state["exp_avg_sq"] / (1 - BETAS[1] ** steps)).sqrt_().add_(EPS)
+            p.addcdiv_(state["exp_avg"], spread, value=-rate / (1 - BETAS[0] ** steps))
+
+
+def orthogonal(x: Tensor, work: torch.dtype = torch.float32) -> Tensor:
+    """About the nearest semi-orthogonal matrix to each of x (N, rows <= columns)."""
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-12)).to(work)
+    for a, b, c in NEWTON_SCHULZ:
+        gram = x @ x.transpose(-1, -2)
+        x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
+    return x

@@ -1,0 +1,333 @@
+"""The whole Mask-Align network: encoder, static-KV decoder, leaky attention, both directions.
+
+Knows tensors only. Losses are in `loss.py`; files, flags and optimizers are elsewhere.
+
+Shapes: B pairs, S source pieces, T target pieces, D width, H heads, K = D / H head width.
+Inside one direction, "source" is the side that is read and "target" the side that is predicted.
+Where a sentence leaves an attention row without any key (one piece, or none), the result is zero.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One direction's result: `weights[b, i, j]` is how much target piece i looks at source j."""
+
+    weights: Tensor  # (B, T, S), zero outside the sentences
+    null: Tensor  # (B, T), the weight on NULL; zero without leaky attention
+    hidden: Tensor  # (B, T, D), predicts the target pieces
+    states: Sequence[Tensor] = ()  # hidden states after each decoder layer
+
+
+def positions(length: int, width: int, device: torch.device) -> Tensor:
+    """Sinusoidal positions (length, width): the first half sines, the second half cosines."""
+    half = width // 2
+    rates = torch.exp(torch.arange(half, device=device) * (-math.log(10000.0) / max(half - 1, 1)))
+    angles = torch.arange(length, device=device)[:, None] * rates[None]
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def valid(lengths: Tensor, size: int) -> Tensor:
+    """(B, size): true where a sentence has a piece."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, L, K)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).flatten(2)  # (B, L, D)
+
+
+class Block(nn.Module):
+    """Residual connection, dropout and layer norm around one part of a layer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.width)
+        self.pre = config.norm == "pre"
+        self.dropout = config.dropout
+
+    def enter(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def leave(self, x: Tensor, update: Tensor) -> Tensor:
+        x = x + F.dropout(update, self.dropout, self.training)
+        return x if self.pre else self.norm(x)
+
+
+class FeedForward(Block):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.up = nn.Linear(config.width, config.ff)
+        self.down = nn.Linear(config.ff, config.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(x, self.down(F.relu(self.up(self.enter(x)))))
+
+
+class SelfAttention(Block):
+    """Ordinary multi-head self-attention, for the encoder."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(self.enter(x)).chunk(3, -1))
+        return self.leave(x, self.out(join_heads(attend(q, k, v, mask))))
+
+
+class StaticAttention(Block):
+    """Attention whose keys and values are given: only the query changes from layer to layer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.heads = config.heads
+        self.query = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, h: Tensor, k: Tensor, v: Tensor, mask: Tensor, alone: Tensor) -> Tensor:
+        q = split_heads(self.query(self.enter(h)), self.heads)
+        update = join_heads(attend(q, k, v, mask)).masked_fill(alone[:, None, None], 0.0)
+        return self.leave(h, self.out(update))
+
+
+class LeakyAttention(Block):
+    """Cross-attention with a learned NULL key and value, to which a row may leak its weight."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.heads = config.heads
+        self.query = nn.Linear(config.width, config.width)
+        self.key = nn.Linear(config.width, config.width)
+        self.value = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, config.width)
+        self.leaky = config.leaky
+        if config.leaky:
+            std = config.width**-0.5
+            self.null_key = nn.Parameter(torch.randn(config.width) * std)
+            self.null_value = nn.Parameter(torch.randn(config.width) * std)
+
+    def scores(self, h: Tensor, source: Tensor, source_valid: Tensor) -> Tensor:
+        """Log weights before the softmax, (B, H, T, 1 + S) with NULL first if leaky."""
+        q = split_heads(self.query(self.enter(h)), self.heads) * (h.shape[-1] // self.heads) ** -0.5
+        k = split_heads(self.key(source), self.heads)
+        scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
+        scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
+        if self.leaky:
+            null = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
+            scores = torch.cat([null, scores], dim=-1)
+        return scores
+
+    def forward(
+        self, h: Tensor, source: Tensor, source_valid: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The updated h, the head-mean weights (B, T, S) and those of NULL (B, T)."""
+        weights = self.scores(h, source, source_valid).softmax(-1)
+        if not self.leaky:
+            weights = weights * source_valid[:, None, None, :]  # an empty source has no key
+        v = split_heads(self.value(source), self.heads)
+        mean = weights.mean(1)
+        if not self.leaky:
+            update = weights.to(v.dtype) @ v
+            null = mean.new_zeros(mean.shape[:2])
+        else:
+            null_value = self.null_value.view(self.heads, 1, -1).to(v.dtype)
+            update = weights[..., 1:].to(v.dtype) @ v + weights[..., :1].to(v.dtype) * null_value
+            null, mean = mean[..., 0], mean[..., 1:]
+        return self.leave(h, self.out(join_heads(update))), mean, null
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) is additive and leaves each row a key."""
+    if q.device.type == "cpu":  # where its gradient takes much longer in bf16
+        with torch.autocast("cpu", enabled=False):
+            q, k, v = q.float(), k.float(), v.float()
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
+
+
+class Encoder(nn.Module):
+    """Standard Transformer encoder."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        layers = range(config.encoder_layers)
+        self.attention = nn.ModuleList(SelfAttention(config) for _ in layers)
+        self.feed_forward = nn.ModuleList(FeedForward(config) for _ in layers)
+        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        mask = additive(valid(lengths.clamp(min=1), x.shape[1])[:, None, None, :])
+        mask = mask.expand(-1, 1, x.shape[1], -1)
+        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+            x = feed_forward(attention(x, mask))
+        return self.norm(x)
+
+
+class Decoder(nn.Module):
+    """Static-KV decoder: row i knows every target piece but its own (equation 3 of the paper).
+
+    With `masked` off it is an ordinary autoregressive decoder: row i knows the pieces before it.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        layers, width = config.decoder_layers, config.width
+        self.config = config
+        self.static_norm = nn.LayerNorm(width) if config.norm == "pre" else nn.Identity()
+        # Keys and values of every layer are projections of the same vectors: one matrix makes all.
+        self.key_value = nn.Linear(width, layers * 2 * width)
+        self.attention = nn.ModuleList(StaticAttention(config) for _ in range(layers))
+        first_cross = 0 if config.cross == "all" else layers - 1
+        self.cross = nn.ModuleDict(
+            {str(layer): LeakyAttention(config) for layer in range(first_cross, layers)}
+        )
+        self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(layers))
+        self.norm = nn.LayerNorm(width) if config.norm == "pre" else nn.Identity()
+        if not config.masked:
+            self.begin = nn.Parameter(torch.randn(width) * width**-0.5)
+
+    def forward(
+        self,
+        embedded: Tensor,
+        start: Tensor,
+        lengths: Tensor,
+        source: Tensor,
+        source_lengths: Tensor,
+    ) -> Attention:
+        """`embedded` (B, T, D): words without positions; `start` (T, D): positions (+ side)."""
+        size = embedded.shape[1]
+        mask, alone = self.mask(lengths, size)
+        source_valid = valid(source_lengths, source.shape[1])
+        if self.config.masked:
+            static = self.static_norm(embedded + start)
+            key_values = self.key_value(static).chunk(self.config.decoder_layers, -1)
+            h = start.expand_as(embedded)
+        else:
+            begin = self.begin.expand(len(embedded), 1, -1).to(embedded.dtype)
+            h = torch.cat([begin, embedded[:, :-1]], dim=1) + start
+        states = []
+        for layer, attention in enumerate(self.attention):
+            pair = key_values[layer] if self.config.masked else self.own_key_value(layer, h)
+            k, v = (split_heads(part, self.config.heads) for part in pair.chunk(2, -1))
+            h = attention(h, k, v, mask, alone)
+            if str(layer) in self.cross:
+                h, weights, null = self.cross[str(layer)](h, source, source_valid)
+            h = self.feed_forward[layer](h)
+            states.append(h)
+        rows = valid(lengths, size) & (source_lengths > 0)[:, None]
+        cells = rows[:, :, None] & source_valid[:, None, :]
+        return Attention(weights * cells, null * rows, self.norm(h), states)
+
+    def own_key_value(self, layer: int, h: Tensor) -> Tensor:
+        """Keys and values of the layer's own input, for the autoregressive decoder."""
+        part = slice(2 * self.config.width * layer, 2 * self.config.width * (layer + 1))
+        return F.linear(self.static_norm(h), self.key_value.weight[part], self.key_value.bias[part])
+
+    def mask(self, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Additive mask (B, 1, T, T), and which sentences (B,) have rows without a key.
+
+        Those rows look at themselves, to stay finite; their result is then replaced by zero.
+        """
+        keys = valid(lengths.clamp(min=1), size)[:, None, :]
+        if not self.config.masked:
+            causal = torch.ones(size, size, dtype=torch.bool, device=lengths.device).tril()
+            return additive((keys & causal)[:, None]), torch.zeros_like(lengths, dtype=torch.bool)
+        alone = lengths < 2
+        others = ~torch.eye(size, dtype=torch.bool, device=lengths.device)
+        return additive((keys & (others | alone[:, None, None]))[:, None]), alone
+
+
+def additive(allowed: Tensor) -> Tensor:
+    """0 where allowed, -inf elsewhere."""
+    return torch.zeros_like(allowed, dtype=torch.float).masked_fill(~allowed, -torch.inf)
+
+
+class Direction(nn.Module):
+    """Predicts one side's pieces from the other side and from each other."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+
+class MaskAlign(nn.Module):
+    """Both directions over shared embeddings: `fwd` predicts the target, `bwd` the source."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.src_embedding = nn.Embedding(config.src_vocab, config.width)
+        if not config.joint_vocab:
+            self.tgt_embedding = nn.Embedding(config.tgt_vocab, config.width)
+        self.fwd = Direction(config)
+        if config.tied:
+            self.side = nn.Parameter(torch.randn(2, config.width) * config.width**-0.5)
+        else:
+            self.bwd = Direction(config)
+        self.reset()
+
+    def reset(self) -> None:
+        """Embeddings N(0, 1/D); Xavier for matrices, the parts of a fused one each as its own."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                fused = name.endswith(("qkv", "key_value"))
+                for part in module.weight.data.split(
+                    self.config.width if fused else module.out_features
+                ):
+                    nn.init.xavier_uniform_(part)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.width**-0.5)
+
+    def table(self, side: int) -> Tensor:
+        """The embedding (V, D) of side 0 (source) or 1 (target): input and output of a word."""
+        own = side == 1 and not self.config.joint_vocab
+        return (self.tgt_embedding if own else self.src_embedding).weight
+
+    def embed(self, ids: Tensor, side: int) -> tuple[Tensor, Tensor]:
+        """Words (B, L, D) times √D, and what their positions add (L, D)."""
+        start = positions(ids.shape[1], self.config.width, ids.device)
+        if self.config.tied:
+            start = start + self.side[side]
+        return F.embedding(ids, self.table(side)) * self.config.width**0.5, start
+
+    def direct(self, read: int, ids: list[Tensor], lengths: list[Tensor]) -> Attention:
+        """One direction: reads side `read`, predicts the other one."""
+        predict = 1 - read
+        network = self.fwd if self.config.tied or read == 0 else self.bwd
+        words, start = self.embed(ids[read], read)
+        drop = self.config.dropout
+        source = network.encoder(F.dropout(words + start, drop, self.training), lengths[read])
+        words, start = self.embed(ids[predict], predict)
+        words = F.dropout(words, drop, self.training)
+        return network.decoder(words, start, lengths[predict], source, lengths[read])
+
+    def forward(
+        self, src: Tensor, src_lengths: Tensor, tgt: Tensor, tgt_lengths: Tensor
+    ) -> tuple[Attention, Attention]:
+        """Both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
+        ids, lengths = [src, tgt], [src_lengths, tgt_lengths]
+        return self.direct(0, ids, lengths), self.direct(1, ids, lengths)
+
+
+def symmetrize(fwd: Tensor, bwd: Tensor) -> Tensor:
+    """Harmonic mean (B, T, S) of `fwd` (B, T, S) and `bwd` (B, S, T); 0 where both are 0."""
+    bwd = bwd.transpose(1, 2)
+    total = fwd + bwd
+    return torch.where(total > 0, 2 * fwd * bwd / total.clamp(min=1e-30), torch.zeros_like(total))

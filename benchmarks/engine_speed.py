@@ -16,11 +16,12 @@ from typing import Any
 
 import onnxruntime
 
-from ..engine.align.batching import Batch, pack
-from ..engine.align.pipeline import Pairs, Work, run_all, stream
+from ..engine.align.batching import pack
+from ..engine.align.pipeline import Work, run_all, stream
 from ..engine.aligner import Aligner
 from ..engine.links.formats import Format
 from ..engine.text.corpus import Reader, Source
+from ..engine.types import Batch, Pairs
 
 
 def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from ..engine.align import pipeline
-from ..engine.align.batching import Batch
 from ..engine.align.decoding import Rule
 from ..engine.align.pipeline import Engine, Work, stream
 from ..engine.links.formats import Format
 from ..engine.text import corpus
 from ..engine.text.corpus import Reader, Source
 from ..engine.text.words import Tokenizer
+from ..engine.types import Batch
 
 
 class Canned:

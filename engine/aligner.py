@@ -10,20 +10,19 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from .align import long_pairs as cuts
 from .align.batching import batches, pack
-from .align.decoding import MODES, SOFT, Links, Rule
-from .align.pipeline import Change, Engine, Pairs, Render, Work, run_all, run_here, stream
+from .align.decoding import MODES, SOFT, Rule
+from .align.pipeline import Engine, Work, run_all, run_here, stream
 from .bundle.bundle import Bundle, Wish, language_codes
 from .errors import BundleError, InputError, MxError
 from .links.formats import null_rows, sentence_scores
-from .links.link_files import Link
 from .runtime.backends import OUTPUTS, Backend, choose
 from .runtime.gpu.devices import GpuOptions
 from .runtime.reference import pool_words
-from .text.words import Words, split
+from .text.words import split
+from .types import Change, Floats, Link, Links, Pairs, Render, Words
 from .version import __version__
 
 # Enough pairs that most batches are full, few enough that losing them costs little.
@@ -33,8 +32,6 @@ _MAX_CELLS = 1 << 26
 TURNED = {"forward": "backward", "backward": "forward"}
 # How else to get a model than by its languages.
 _WAYS = "give the path of one, which mx-train and mx-export make"
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -7,64 +7,14 @@ the budget and the number of threads never change the shape it is computed in.""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..text.words import Pieces
-
-IntArray = npt.NDArray[np.int64]
+from ..types import Batch, IntArray, Pieces, Units, WordIds
 
 # A sentence of more pieces gets no links: one line must not hold up or fill the machine.
 MAX_PIECES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Units:
-    """What a model is run on: whole pairs, parts of pairs, or windows of what is too long;
-    arrays (U,).
-
-    Starts and ends count pieces in their sentence. Windows overlap, so each owns a part: the
-    `own` ranges of a pair's units divide both sentences, and a cell belongs to the window that
-    owns it on the longer side (`by_src`). Cells between two parts of a pair belong to nobody.
-    """
-
-    pair: IntArray
-    src_start: IntArray
-    src_length: IntArray
-    tgt_start: IntArray
-    tgt_length: IntArray
-    own_src: IntArray  # (U, 2)
-    own_tgt: IntArray  # (U, 2)
-    by_src: npt.NDArray[np.bool_]
-    window: npt.NDArray[np.bool_]  # one of several units of its pair
-
-    def only(self, wanted: npt.NDArray[np.bool_]) -> Units:
-        return Units(*(column[wanted] for column in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Units of one padded size, ready for a model: ids are padded with 0."""
-
-    units: IntArray  # (B,) places in Units
-    src: npt.NDArray[np.int32]  # (B, S)
-    src_lengths: IntArray
-    tgt: npt.NDArray[np.int32]  # (B, T)
-    tgt_lengths: IntArray
-
-
-@dataclass(frozen=True)
-class WordIds:
-    """The word of each piece of a batch; -1 for padding and for what another window owns."""
-
-    src: npt.NDArray[np.int32]  # (B, S)
-    tgt: npt.NDArray[np.int32]  # (B, T)
-    spans: npt.NDArray[np.int32]  # (B, 2) pieces of the longest word of each side
-
-    def rows(self, part: slice) -> WordIds:
-        return WordIds(self.src[part], self.tgt[part], self.spans[part])
 
 
 # ---- windows ----

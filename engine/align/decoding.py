@@ -14,41 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..links.heuristics import METHODS, symmetrize
-from ..runtime.reference import PackedLinks
-from ..text.words import Pieces
-from .batching import Batch, IntArray, Units
-
-Floats = npt.NDArray[np.float32]
+from ..types import Batch, Floats, IntArray, Links, PackedLinks, Pieces, Units
 
 SOFT = "soft"
 MODES = (SOFT, "forward", "backward", *METHODS)
-
-
-@dataclass(frozen=True)
-class Links:
-    """Word links of a chunk: those of pair k stand at offsets[k]:offsets[k + 1]."""
-
-    offsets: IntArray  # (pairs + 1,)
-    src: IntArray
-    tgt: IntArray
-    score: Floats
-    sure: npt.NDArray[np.bool_]  # links that a wish for precision would keep too
-    src_null: Floats | None = None  # of each source word, one pair after the other
-    tgt_null: Floats | None = None
-
-    def swapped(self) -> Links:
-        """The same links with the sides changed over, sorted by the new source."""
-        pair = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-        order = np.lexsort((self.src, self.tgt, pair))
-        return Links(
-            self.offsets,
-            self.tgt[order],
-            self.src[order],
-            self.score[order],
-            self.sure[order],
-            self.tgt_null,
-            self.src_null,
-        )
 
 
 @dataclass(frozen=True)

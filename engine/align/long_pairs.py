@@ -18,9 +18,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from ..text.words import Pieces, Words
-from .batching import IntArray
-from .decoding import Floats, Links
+from ..types import Floats, IntArray, Links, Pieces, Words
 
 Costs = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

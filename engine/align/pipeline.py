@@ -5,55 +5,18 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..runtime.backends import Backend
-from ..text.words import Tokenizer, Words
+from ..text.words import Tokenizer
+from ..types import Batch, Change, Counts, IntArray, Links, Pairs, Render, Units
 from . import long_pairs as cuts
-from .batching import Batch, IntArray, Units, batches, pack, plan, plan_parts, too_long, word_ids
-from .decoding import Found, Links, Rule, find, link, placed
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A chunk of the corpus: the words of consecutive pairs, the first of which has number
-    `first`. `others` are lines of links, of each file one for every pair. `note` travels along
-    untouched."""
-
-    first: int
-    src: list[Words]
-    tgt: list[Words]
-    note: Any = None
-    others: tuple[list[str], ...] = ()
-
-
-# What becomes of links, in the user's terms, before they are rendered.
-Change = Callable[[Pairs, Links], Links]
-# One item for each pair of the chunk.
-Render = Callable[[Pairs, Links], Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What happened to some pairs."""
-
-    pairs: int = 0
-    empty: int = 0  # a side without words
-    windowed: int = 0
-    skipped: int = 0  # too long even for windows
-    links: int = 0
-    words: int = 0  # of both sides
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self.row(), other.row(), strict=True)))
-
-    def row(self) -> tuple[int, ...]:
-        """The numbers in the order of the fields."""
-        return self.pairs, self.empty, self.windowed, self.skipped, self.links, self.words
+from .batching import batches, pack, plan, plan_parts, too_long, word_ids
+from .decoding import Found, Rule, find, link, placed
 
 
 @dataclass(frozen=True)

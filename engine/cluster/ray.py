@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MxError
 
 if TYPE_CHECKING:
-    from ..align.decoding import Links
-    from ..align.pipeline import Done, Pairs
+    from ..align.pipeline import Done
     from ..aligner import Aligner
+    from ..types import Links, Pairs
     from .blocks import Block
 
 SUFFIXES = {
@@ -144,8 +144,8 @@ class BlockAligner(_Loaded):
         return {"number": block.number, "data": data, "note": json.dumps(note)}
 
     def _align(self, block: Block) -> tuple[bytes, dict[str, Any]]:
-        from ..align.pipeline import Counts
         from ..links.formats import Format
+        from ..types import Counts
 
         work, parquet = self.work, self.work.format == "parquet"
         based: dict[str, Any] = {"one_based": work.one_based, "reverse": work.reverse}

@@ -24,13 +24,14 @@ from ..version import __version__
 from .help import SectionedCommand
 
 if TYPE_CHECKING:
-    from ..align.pipeline import Counts, Done, Render
+    from ..align.pipeline import Done
     from ..aligner import Aligner
     from ..bundle.bundle import Bundle
     from ..jobs.journal import Journal
     from ..jobs.train_on_input import Order
     from ..links.average import Average
     from ..text.corpus import Reader
+    from ..types import Counts, Render
     from ..view.digest import Collector
 
 _SECTIONS = {
@@ -682,7 +683,7 @@ def _resume(
     journal: Journal | None, reader: Reader, collector: Collector | None
 ) -> tuple[Counts, int]:
     """What earlier runs counted; the reader goes over what they did, the collector recalls it."""
-    from ..align.pipeline import Counts
+    from ..types import Counts
 
     total = Counts()
     for record in journal.records if journal is not None else []:
@@ -733,11 +734,11 @@ def _text(items: list[str]) -> bytes:
 
 def _cluster(options: Options) -> None:
     """Align with --ray: blocks of the corpus on many machines, one file for each."""
-    from ..align.pipeline import Counts
     from ..aligner import CHUNK
     from ..cluster import blocks as cutting
     from ..cluster import ray
     from ..jobs.shards import Shards
+    from ..types import Counts
 
     start = time.monotonic()
     bundle = _bundle(options)

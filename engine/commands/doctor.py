@@ -374,9 +374,9 @@ def _check_leaky(bench: _Bench, batch: int, size: int) -> Check:
 def _check_links(bench: _Bench, batch: int, size: int) -> Check:
     import numpy as np
 
-    from ..align.batching import WordIds
     from ..runtime.gpu.devices import LinkFinder, send
     from ..runtime.reference import symmetrize_links
+    from ..types import WordIds
 
     rng = np.random.default_rng(1)
     # Coarse weights: no score is so near the threshold that rounding would decide.

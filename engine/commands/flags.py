@@ -134,7 +134,9 @@ def click_options(flags: type, *, unset: bool = False) -> list[tuple[str, click.
         names = [declared.short] if declared.short else []
         names += [f"{long}/{declared.off}" if declared.off else long, field.name]
         default = None if unset else default
-        made.append((declared.group, click.Option(names, default=default, help=declared.help, **more)))
+        made.append(
+            (declared.group, click.Option(names, default=default, help=declared.help, **more))
+        )
     return made
 
 

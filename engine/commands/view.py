@@ -18,7 +18,8 @@ from ..errors import InputError, MxError
 from ..version import __version__
 
 if TYPE_CHECKING:
-    from ..links.link_files import Gold, ScoredLink
+    from ..links.link_files import Gold
+    from ..types import ScoredLink
     from ..view.digest import Collector
     from ..view.page import Page
 
@@ -271,8 +272,7 @@ def _chunks(options: Options) -> Iterator[list[tuple[list[str], list[str], Row]]
 def _add(collector: Collector, chunk: list[tuple[list[str], list[str], Row]]) -> None:
     import numpy as np
 
-    from ..align.decoding import Links
-    from ..align.pipeline import Pairs
+    from ..types import Links, Pairs
 
     flat = [link for _, _, row in chunk for link in row.links]
     table = np.array(flat, np.float64).reshape(len(flat), 3)

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..align.batching import IntArray
-from ..align.decoding import Links
-from ..align.pipeline import Pairs
 from ..errors import InputError
+from ..types import IntArray, Links, Pairs
 from .link_files import parse_scored
 
 # Scores of the model below this count as 0.

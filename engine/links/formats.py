@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..align.batching import IntArray
-from ..align.decoding import Links
-from ..align.pipeline import Pairs
+from ..types import IntArray, Links, Pairs
 
 FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Set
 from heapq import heapify, heappop, heappush
 
 from ..errors import MxError
-from .link_files import Link
+from ..types import Link
 
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 

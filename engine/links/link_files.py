@@ -12,9 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import InputError
-
-Link = tuple[int, int]
-ScoredLink = tuple[int, int, float]
+from ..types import Link, ScoredLink
 
 FORMATS = ("auto", "talp", "naacl")
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .link_files import Gold, Link, ScoredLink
+from ..types import Link, ScoredLink
+from .link_files import Gold
 
 MEASURES = ("aer", "precision", "recall", "f1")
 

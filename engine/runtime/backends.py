@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..align.batching import Batch, WordIds
 from ..bundle.bundle import Bundle
 from ..errors import BackendError
-from .reference import PackedLinks
+from ..types import Batch, PackedLinks, WordIds
 
 if TYPE_CHECKING:
     from .gpu.devices import GpuOptions

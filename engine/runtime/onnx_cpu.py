@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from ..align.batching import Batch, WordIds
 from ..bundle.bundle import Bundle
 from ..errors import BackendError, BundleError
+from ..types import Batch, PackedLinks, WordIds
 from .gpu.cuda_driver import OutOfMemory
 from .gpu.kernel_ops import link_weights
-from .reference import PackedLinks, symmetrize_links
+from .reference import symmetrize_links
 from .subnormals import faded_as_zero
 
 VERSION: str = ort.__version__

@@ -6,10 +6,10 @@ scaled by 1/√K."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+
+from ..types import PackedLinks
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.integer]
@@ -62,20 +62,6 @@ def _split(x: Floats, heads: int) -> Floats:
 
 
 # ---- links ----
-
-
-@dataclass(frozen=True)
-class PackedLinks:
-    """Word links of a batch; those of pair b stand one after the other at starts[b], counts[b]
-    many, sorted. A word is named by its first piece. `sentence` is the mean over all words of the
-    score of their best link, 0 for words without one."""
-
-    counts: npt.NDArray[np.int32]  # (B,)
-    starts: npt.NDArray[np.int32]  # (B,)
-    src: npt.NDArray[np.int32]
-    tgt: npt.NDArray[np.int32]
-    scores: Floats
-    sentence: Floats  # (B,)
 
 
 def symmetrize(fwd: Floats, bwd: Floats) -> Floats:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
 
-from ..align.pipeline import Pairs
 from ..errors import InputError
+from ..types import Pairs, Words
 from .files import count_lines, read_lines, read_pairs
-from .words import Words, split
+from .words import split
 
 SEPARATORS = ("auto", "bars", "tab")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ import numpy.typing as npt
 import sentencepiece
 
 from ..errors import BundleError, InputError
-
-IntArray = npt.NDArray[np.int64]
-Words = Sequence[str]
+from ..types import Pieces
 
 MARK = "\u2581"  # SentencePiece puts it before a word
 
@@ -51,16 +48,6 @@ def visible(word: str, lowercase: bool, fold_accents: bool = False) -> str:
     except UnicodeEncodeError:
         return word.encode("utf-8", "replace").decode()
     return word
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Many sentences as flat arrays; sentence n has the places offsets[n]:offsets[n + 1]."""
-
-    ids: npt.NDArray[np.int32]  # (pieces,)
-    words: npt.NDArray[np.int32]  # (pieces,) index of the piece's word in its sentence
-    offsets: IntArray  # (sentences + 1,)
-    n_words: npt.NDArray[np.int32]  # (sentences,)
 
 
 class _Rows(dict[str, int]):

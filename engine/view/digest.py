@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..align.batching import IntArray
-from ..align.decoding import Links
-from ..align.pipeline import Pairs
 from ..errors import MxError
-from ..links.link_files import Link
+from ..types import IntArray, Link, Links, Pairs
 
 WORST = 20
 MOST_LINKS = 6  # words with as many links or more are counted together

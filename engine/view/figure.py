@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..links.link_files import Link
+from ..types import Link
 
 NULL = "[NULL]"
 _CELL = 20

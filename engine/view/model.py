@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..align.decoding import SOFT
-from ..align.pipeline import Pairs, run_here
+from ..align.pipeline import run_here
 from ..aligner import TURNED, Aligner
-from ..links.link_files import Link
+from ..types import Link, Pairs
 from .digest import Collector, Picked
 from .page import MAX_CELLS, Page, PairView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..links.link_files import Link
+from ..types import Link
 from .figure import heat_svg, links_svg
 
 # Notebooks keep their outputs: a matrix beyond this many cells would make them heavy.

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..links.link_files import Gold, Link
+from ..links.link_files import Gold
+from ..types import Link
 from ..version import __version__
 
 Floats = npt.NDArray[np.float32]

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ...engine.links.link_files import Gold, Link
+from ...engine.links.link_files import Gold
 from ...engine.links.scoring import score
 from ...engine.runtime.reference import pool_words
 from ...engine.text.words import Tokenizer
+from ...engine.types import Link
 from ..data.corpus import GoldPairs
 from ..networks.mask_align import MaskAlign, symmetrize
 

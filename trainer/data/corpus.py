@@ -20,9 +20,10 @@ import numpy as np
 
 from ...engine.bundle.bundle import MANIFEST, language_codes
 from ...engine.errors import InputError, MxError
-from ...engine.links.link_files import Gold, ScoredLink, read_links
+from ...engine.links.link_files import Gold, read_links
 from ...engine.text.files import atomic_write, read_lines, read_pairs
 from ...engine.text.words import Tokenizer, split
+from ...engine.types import ScoredLink
 from ..config import RunConfig
 from ..run.checkpoint import MODEL
 from ..run.checkpoint import folders as checkpoints

@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from ...engine.errors import MxError
 from ...engine.text.files import sync_folder
-from ...engine.text.words import Pieces, Tokenizer, split
+from ...engine.text.words import Tokenizer, split
+from ...engine.types import Pieces
 
 IntArray = npt.NDArray[np.int64]
 

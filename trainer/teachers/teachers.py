@@ -14,9 +14,10 @@ import numpy as np
 
 from ...engine.bundle.bundle import Bundle
 from ...engine.errors import InputError, MxError
-from ...engine.links.link_files import ScoredLink, parse_scored
+from ...engine.links.link_files import parse_scored
 from ...engine.text.files import count_lines, read_lines
 from ...engine.text.words import visible
+from ...engine.types import ScoredLink
 from ..config import RunConfig, TrainConfig
 from ..run.checkpoint import check_trained
 

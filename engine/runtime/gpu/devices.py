@@ -15,10 +15,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...align.batching import Batch, WordIds
 from ...bundle.bundle import Bundle
 from ...errors import BackendError
-from ..reference import PackedLinks
+from ...types import Batch, PackedLinks, WordIds
 from .cuda_driver import Driver, OutOfMemory
 from .kernels.launch import Kernel, find_archive
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...align.batching import Batch, WordIds
 from ...bundle.bundle import Bundle
 from ...errors import BackendError, BundleError
+from ...types import Batch, PackedLinks, WordIds
 from ..onnx_cpu import VERSION, cuda_session, is_full, need_cuda
-from ..reference import PackedLinks
 from .cuda_driver import Driver, OutOfMemory
 from .devices import (
     Arrays,

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ...align.batching import Batch, WordIds, padded
+from ...align.batching import padded
 from ...bundle.bundle import Bundle
 from ...errors import BackendError, BundleError
 from ...text.files import atomic_write
-from ..reference import PackedLinks
+from ...types import Batch, PackedLinks, WordIds
 from .cuda_driver import Driver, OutOfMemory
 from .devices import (
     Arrays,

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ....engine.align import batching
 from ....engine.align.batching import MAX_PIECES, batches, pack, padded, plan, too_long
-from ....engine.text.words import Pieces
+from ....engine.types import Pieces
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=30)
 

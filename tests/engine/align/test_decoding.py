@@ -7,7 +7,7 @@ from ....engine.align.batching import batches, pack, plan
 from ....engine.align.decoding import MODES, Rule, find, link
 from ....engine.links.heuristics import METHODS, symmetrize
 from ....engine.runtime.reference import pool_words
-from ....engine.text.words import Pieces
+from ....engine.types import Pieces
 
 
 def sentences(rng, counts) -> Pieces:

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ....engine.align.pipeline import Pairs, run_here, stream
+from ....engine.align.pipeline import run_here, stream
 from ....engine.aligner import Aligner
 from ....engine.bundle.bundle import Bundle
 from ....engine.links.formats import Format
 from ....engine.text.words import split
+from ....engine.types import Pairs
 from ...support.bundles import LINES, write_toy
 
 WORDS = " ".join(LINES).split(" ")

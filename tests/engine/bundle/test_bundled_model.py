@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ....engine.aligner import Aligner
-from ....engine.errors import MxError
-from ....engine.aligner import installed, installed_models
+from ....engine.aligner import Aligner, installed, installed_models
 from ....engine.bundle.bundle import Bundle
 from ....engine.commands import align as cli
 from ....engine.commands.view import main as view
+from ....engine.errors import MxError
 from ...support.guarded import run_guarded
 
 DATA = Path(__file__).parents[2] / "data"

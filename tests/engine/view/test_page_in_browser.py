@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ....engine.align.decoding import Links
-from ....engine.align.pipeline import Pairs
 from ....engine.commands import view as cli
 from ....engine.links.link_files import Gold
+from ....engine.types import Links, Pairs
 from ....engine.view.digest import Collector
 from ....engine.view.page import Page, PairView, build
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ....engine.align.decoding import Links
-from ....engine.align.pipeline import Pairs
 from ....engine.aligner import Aligner
 from ....engine.commands import align as align_cli
 from ....engine.commands import view as cli
 from ....engine.links.link_files import Gold
+from ....engine.types import Links, Pairs
 from ....engine.view import page
 from ....engine.view.digest import Collector
 from ....engine.view.figure import heat_svg, links_svg, right_to_left

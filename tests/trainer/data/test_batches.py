@@ -27,7 +27,7 @@ class Pieces:
     vocab_size = 300
 
     def encode_many(self, sentences):
-        from ....engine.text.words import Pieces as Result
+        from ....engine.types import Pieces as Result
 
         rows = [[(int(w), i) for i, w in enumerate(s) for _ in range(1 + int(w) % 2)]
                 for s in sentences]  # fmt: skip

@@ -15,7 +15,7 @@ class Words:
     vocab_size = 40
 
     def encode_many(self, sentences):
-        from ....engine.text.words import Pieces
+        from ....engine.types import Pieces
 
         counts = np.array([len(s) for s in sentences], np.int32)
         flat = np.array([int(w) for s in sentences for w in s], np.int32)

@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CODE := engine trainer export tests benchmarks
+CODE := __init__.py __main__.py engine trainer export tests benchmarks docs
 
 DEMO := .venv-demo
 
-.PHONY: demo test lint format tables clean
+.PHONY: demo test quick lint format types style rooms tables clean
 
 # The engine alone, without torch, as a user installs it.
 demo: $(DEMO)/.ready
@@ -19,20 +19,40 @@ $(DEMO)/.ready: pyproject.toml constraints.txt $(shell find engine -name '*.py' 
 	touch $@
 
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
-lint: $(READY) .typing/mx
+# What answers within a minute: the tests that are not marked slow.
+quick: $(READY)
+	$(BIN)/pytest -n auto -m "not slow"
+
+lint: $(READY) types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	MYPYPATH=.typing $(BIN)/mypy -p mx_align.engine -p mx_align.trainer -p mx_align.export
+
+# mypy checks the package as it is installed, with all its files in one place; pyright reads the
+# checkout, as editors do.
+types: $(READY)
+	rm -rf build
+	$(BIN)/pip install -q --no-deps --no-build-isolation --target build/installed .
+	cd build/installed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p mx_align
+	$(BIN)/pyright
+	$(BIN)/python -m mx_align.tests.support.check_definitions
 
 format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
+# How the code reads: names, docstrings, sizes.
+style: $(READY)
+	$(BIN)/python -m mx_align.tests.support.measure_style
+
+# The picture of the rooms in docs/architecture.md, from the imports.
+rooms: $(READY)
+	$(BIN)/python -m mx_align.docs.draw_rooms
+
 # Tables and plots of README.md and docs/, from benchmarks/results/.
 tables: $(READY)
-	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python -m mx_align.benchmarks.tables
 
 # Made again when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
@@ -40,10 +60,5 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch setuptools -e ".[dev]"
 	touch $@
 
-# mypy does not read setuptools' package-dir: show it the packages under their import root.
-.typing/mx:
-	mkdir -p $@
-	for part in engine trainer export; do ln -sfn ../../$$part $@/$$part; done
-
 clean:
-	rm -rf $(VENV) $(DEMO) .typing build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

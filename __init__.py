@@ -10,7 +10,8 @@ from .engine.errors import MxError
 from .engine.version import __version__
 
 if TYPE_CHECKING:
-    from .engine.aligner import Aligner, Alignment, SoftAlignment
+    from .engine.aligner import Aligner
+    from .engine.alignment import Alignment, SoftAlignment
     from .engine.statistical.aligner import StatisticalAligner
 
 __all__ = [
@@ -24,8 +25,8 @@ __all__ = [
 
 _MODULES = {
     "Aligner": "aligner",
-    "Alignment": "aligner",
-    "SoftAlignment": "aligner",
+    "Alignment": "alignment",
+    "SoftAlignment": "alignment",
     "StatisticalAligner": "statistical.aligner",
 }
 

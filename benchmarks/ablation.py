@@ -1,15 +1,15 @@
-"""The paper's ablation: masked decoder, leaky attention, agreement, each with and without.
+"""Repeats the paper's ablation: masked decoder, leaky attention, agreement, with and without each.
 
-    python benchmarks/ablation.py --data DATA --set de-en --preset compact --steps 4000 --work DIR
-    python benchmarks/ablation.py --data DATA --guided 0.4 --steps 1000 --work DIR --json FILE
+    python -m mx_align.benchmarks.ablation --data DATA --set de-en --steps 4000 --work DIR
+    python -m mx_align.benchmarks.ablation --data DATA --guided 0.4 --steps 1000 --work DIR
 
-Eight models on one token cache, the same steps (or minutes) each. With `--guided` seed links show
-all rows alike what to look for, less and less, until that share of the run is over; from there on
-each row goes where its own loss leads. Without it nothing but the loss teaches. AER is that of the
-best threshold of each row, chosen on the gold set: rows without NULL or agreement want another one
-than the others. The end-punctuation test counts nothing that a word gives to the other side's final
-punctuation, unless it is final punctuation itself. The command goes on where it was stopped, in the
-middle of a row as well.
+Eight models on one token cache, the same steps (or minutes) each. With `--guided` statistical links
+show all rows alike what to look for, less and less, until that share of the run is over; from there
+on each row goes where its own loss leads. Without it nothing but the loss teaches. AER is that of
+the best threshold of each row, chosen on the gold set: rows without NULL or agreement want another
+one than the others. The end-punctuation test counts nothing that a word gives to the other side's
+final punctuation, unless it is final punctuation itself. The command goes on where it was stopped,
+in the middle of a row as well.
 """
 
 import os
@@ -34,7 +34,7 @@ PARTS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class AblationRow:
     """Parts that are switched on, and the paper's AER on its De-En set."""
 
     parts: tuple[str, ...]
@@ -49,14 +49,14 @@ class Row:
 LOWEST = 0.0005
 
 ROWS = {
-    "none": Row((), 28.4),
-    "masked": Row(("masked",), 27.2, 17.7),
-    "leaky": Row(("leaky",), 28.3),
-    "agree": Row(("agree",), 26.6),
-    "leaky+agree": Row(("leaky", "agree"), 23.4),
-    "masked+agree": Row(("masked", "agree"), 17.6),
-    "masked+leaky": Row(("masked", "leaky"), 17.2, 17.4),
-    "all": Row(("masked", "leaky", "agree"), 14.4),
+    "none": AblationRow((), 28.4),
+    "masked": AblationRow(("masked",), 27.2, 17.7),
+    "leaky": AblationRow(("leaky",), 28.3),
+    "agree": AblationRow(("agree",), 26.6),
+    "leaky+agree": AblationRow(("leaky", "agree"), 23.4),
+    "masked+agree": AblationRow(("masked", "agree"), 17.6),
+    "masked+leaky": AblationRow(("masked", "leaky"), 17.2, 17.4),
+    "all": AblationRow(("masked", "leaky", "agree"), 14.4),
 }
 
 
@@ -68,7 +68,7 @@ UNLEARNED = 75.0  # an AER that is worse says nothing about what a part is worth
 
 
 @dataclass(frozen=True)
-class Direction:
+class ClaimCheck:
     """A claim, what was found, and whether it holds: yes, no, within the noise, or not to be seen
     because neither row has learned to align."""
 
@@ -77,58 +77,61 @@ class Direction:
     verdict: str
 
 
-def directions(runs: dict[str, dict[str, Any]]) -> list[Direction]:
-    """Every step from one row to another that adds one part, and the end-punctuation test."""
+def check_claims(runs: dict[str, dict[str, Any]]) -> list[ClaimCheck]:
+    """Check each step between rows that adds one part, and the end-punctuation test."""
     found = []
-    for worse, better in steps():
+    for worse, better in list_steps():
         if worse in runs and better in runs:
             claim = f"{worse} {ROWS[worse].paper} → {better} {ROWS[better].paper}"
             change = runs[better].get("against", {}).get(worse)
-            found.append(compared(claim, runs[worse]["aer"], runs[better]["aer"], change))
+            found.append(compare_aer(claim, runs[worse]["aer"], runs[better]["aer"], change))
     for name, row in ROWS.items():
         if row.without_end and name in runs:
             claim = f"{name}, end's punctuation dropped: {row.paper} → {row.without_end}"
             before, after = runs[name]["aer"], runs[name]["aer_without_end"]
             if row.without_end < row.paper:
                 change = runs[name].get("against", {}).get(WITH_END)
-                found.append(compared(claim, before, after, change))
+                found.append(compare_aer(claim, before, after, change))
             else:  # the paper: no gain, as NULL does that work already
                 verdict = "yes" if before[0] - after[0] < 1 else "no"
-                found.append(judged(claim, before, after, verdict))
+                found.append(judge_claim(claim, before, after, verdict))
     return found
 
 
-def steps() -> Iterable[tuple[str, str]]:
-    """Rows that differ by one part, the one without it first."""
+def list_steps() -> Iterable[tuple[str, str]]:
+    """Yield the rows that differ by one part, the one without it first."""
     for worse, less in ROWS.items():
         for better, more in ROWS.items():
             if set(less.parts) < set(more.parts) and len(more.parts) == len(less.parts) + 1:
                 yield worse, better
 
 
-def compared(
+def compare_aer(
     claim: str, before: list[float], after: list[float], change: list[float] | None = None
-) -> Direction:
-    """Holds if AER falls; in doubt if the `change` (with its interval, of the same sentences) is
-    small or may be 0 or, if it is unknown, if the intervals have each other's value."""
+) -> ClaimCheck:
+    """Tell whether AER falls, values in percent with the ends of their intervals.
+
+    In doubt if the `change` (with its interval, over the same sentences) is small or may be 0; if
+    it is unknown, if each interval holds the other's value.
+    """
     near = after[1] <= before[0] <= after[2] and before[1] <= after[0] <= before[2]
     if change:
         near = change[1] <= 0 <= change[2] or abs(change[0]) < SMALL
     verdict = "within the noise" if near else "yes" if after[0] < before[0] else "no"
-    return judged(claim, before, after, verdict)
+    return judge_claim(claim, before, after, verdict)
 
 
-def judged(claim: str, before: list[float], after: list[float], verdict: str) -> Direction:
+def judge_claim(claim: str, before: list[float], after: list[float], verdict: str) -> ClaimCheck:
     unlearned = min(before[0], after[0]) > UNLEARNED
     here = f"{before[0]:.1f} → {after[0]:.1f}"
-    return Direction(claim, here, "nothing learned yet" if unlearned else verdict)
+    return ClaimCheck(claim, here, "nothing learned yet" if unlearned else verdict)
 
 
 # ---- training ----
 
 
-def begin(base: Path, run: Path) -> None:
-    """A run folder with the vocabulary and token cache of the base, and nothing trained."""
+def copy_base_run(base: Path, run: Path) -> None:
+    """Make a run folder with the vocabulary and token cache of the base, and nothing trained."""
     if run.exists():
         return
     temp = run.with_name(f".{run.name}.tmp")
@@ -142,90 +145,100 @@ def begin(base: Path, run: Path) -> None:
     temp.rename(run)
 
 
-def prepared(base: Path, text: systems.Text, preset: str, settings: dict[str, Any]) -> None:
-    """Vocabulary and token cache, as mx-train makes them."""
-    from ..trainer.data.corpus import Texts
-    from ..trainer.run.folder import Command, held, settle
+def prepare_base_run(base: Path, text: systems.Text, preset: str, settings: dict[str, Any]) -> None:
+    """Make vocabulary and token cache, as mx-train does."""
+    from ..trainer.run.folder import RunCommand, hold_run, prepare_run
+    from ..trainer.run.texts import Texts
 
-    with held(base):
+    with hold_run(base):
         texts = Texts(str(text.src), str(text.tgt))
-        command = Command(base, texts, preset, (settings,))
-        settle(command, lambda line: click.echo(line, err=True))
+        command = RunCommand(base, texts, preset, (settings,))
+        prepare_run(command, lambda line: click.echo(line, err=True))
 
 
-def train(run: Path, text: systems.Text, row: Row, preset: str, flags: list[str]) -> watch.Cost:
-    line = systems.module("mx_align.trainer", text.src, text.tgt, "-o", run, "--preset", preset)
-    return watch.run([*line, *flags, *row.flags()], run.with_name(f"{run.name}.log"))
+def train_row(
+    run: Path, text: systems.Text, row: AblationRow, preset: str, flags: list[str]
+) -> watch.Cost:
+    line = systems.module_command(
+        "mx_align.trainer", text.src, text.tgt, "-o", run, "--preset", preset
+    )
+    return watch.run_command([*line, *flags, *row.flags()], run.with_name(f"{run.name}.log"))
 
 
 # ---- scoring ----
 
 
-def scored(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, Any]]:
-    """AER of the best threshold with its interval, as it is and by the end-punctuation test; and
-    the counts of each sentence, by the same names."""
+def score_run(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return AER at the best threshold with its interval, and the counts of each sentence.
+
+    Both under `aer` and, by the end-punctuation test, under `aer_without_end`.
+    """
     import numpy as np
 
-    from ..engine.links.link_files import read_links
-    from ..engine.links.scoring import best_threshold, bootstrap, count_all
-    from ..engine.text.words import split
+    from ..engine.links.link_files import read_link_file
+    from ..engine.links.scoring import best_threshold, bootstrap_intervals, count_sentences
+    from ..engine.text.words import split_words
 
-    gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
+    gold = read_link_file(str(text.gold)).fit_length(text.gold_pairs, str(text.src)).sentences
     pairs = [
-        tuple(split(line) for line in sides)
-        for sides in zip(*(last(p, text.gold_pairs) for p in (text.src, text.tgt)), strict=True)
+        tuple(split_words(line) for line in sides)
+        for sides in zip(
+            *(last_lines(p, text.gold_pairs) for p in (text.src, text.tgt)), strict=True
+        )
     ]
     result: dict[str, Any] = {}
     counts: dict[str, Any] = {}
     for name, drop in (("aer", False), ("aer_without_end", True)):
         candidates = []
-        for (src, tgt), scores in zip(pairs, weights(run, pairs, drop), strict=True):
+        for (src, tgt), scores in zip(pairs, word_weights(run, pairs, drop), strict=True):
             assert scores.shape == (len(src), len(tgt))
             places = np.argwhere(scores >= LOWEST)
             candidates.append([(int(i), int(j), float(scores[i, j])) for i, j in places])
         threshold, best = best_threshold(candidates, gold)
         links = [{(i, j) for i, j, value in one if value >= threshold} for one in candidates]
-        counts[name] = count_all(links, gold)
-        ends = bootstrap(counts[name])["aer"]
-        result[name] = [accuracy.percent(value) for value in (best.aer, *ends)]
+        counts[name] = count_sentences(links, gold)
+        ends = bootstrap_intervals(counts[name])["aer"]
+        result[name] = [accuracy.as_percent(value) for value in (best.aer, *ends)]
         result[f"threshold{name[3:]}"] = round(threshold, 4)
     return result, counts
 
 
-def changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Of each row against those with one part less, and of the end-punctuation test against the
-    row as it is: the change of AER and its 95 % interval, sentence by sentence."""
-    from ..engine.links.scoring import compare
+def measure_changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Return the change of AER with its 95 % interval, sentence by sentence, in percent.
+
+    Of each row against those with one part less, and of its end-punctuation test against itself.
+    """
+    from ..engine.links.scoring import compare_systems
 
     def change(before: Any, after: Any) -> list[float]:
-        found = compare(before, after)
-        return [accuracy.percent(v) for v in (found.difference["aer"], *found.interval["aer"])]
+        found = compare_systems(before, after)
+        return [accuracy.as_percent(v) for v in (found.difference["aer"], *found.interval["aer"])]
 
     result = {row: {WITH_END: change(own["aer"], own["aer_without_end"])}
               for row, own in counts.items()}  # fmt: skip
-    for worse, better in steps():
+    for worse, better in list_steps():
         if worse in counts and better in counts:
             result[better][worse] = change(counts[worse]["aer"], counts[better]["aer"])
     return result
 
 
-def last(path: Path, count: int) -> list[str]:
+def last_lines(path: Path, count: int) -> list[str]:
     return path.read_text("utf-8").split("\n")[:-1][-count:]
 
 
-def weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
-    """Word scores (source × target) of each pair."""
+def word_weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
+    """Return the word scores of each pair, (source words, target words)."""
     import numpy as np
     import torch
 
-    from ..trainer.data.corpus import tokenizers
-    from ..trainer.loop.evaluate import word_scores
-    from ..trainer.run.checkpoint import load_model
+    from ..trainer.data.vocabulary import load_tokenizers
+    from ..trainer.networks.weights import load_network
+    from ..trainer.networks.word_scores import word_scores
 
-    model, config = load_model(run)
+    model, config = load_network(run)
     src, tgt = [list(s) for s, _ in pairs], [list(t) for _, t in pairs]
     found: list[Any] = [np.zeros((len(s), len(t)), np.float32) for s, t in pairs]
-    every = word_scores(model, src, tgt, tokenizers(run, config), torch.device("cpu"))
+    every = word_scores(model, src, tgt, load_tokenizers(run, config), torch.device("cpu"))
     for number, scores in every:
         found[number] = scores
     if drop:
@@ -235,25 +248,25 @@ def weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
 
 
 def drop_end(src: list[str], tgt: list[str], scores: Any) -> None:
-    """Nothing links to a final punctuation mark but another one."""
+    """Take away what links to a final punctuation mark, unless it is another one."""
     if not scores.size:
         return
-    kept = scores[-1, -1] if punctuation(src[-1]) and punctuation(tgt[-1]) else 0.0
-    if punctuation(src[-1]):
+    kept = scores[-1, -1] if is_punctuation(src[-1]) and is_punctuation(tgt[-1]) else 0.0
+    if is_punctuation(src[-1]):
         scores[-1, :] = 0
-    if punctuation(tgt[-1]):
+    if is_punctuation(tgt[-1]):
         scores[:, -1] = 0
     if kept:
         scores[-1, -1] = kept
 
 
-def punctuation(word: str) -> bool:
+def is_punctuation(word: str) -> bool:
     return all(unicodedata.category(character).startswith("P") for character in word)
 
 
-def same(path: Path, signature: str, digest: str) -> None:
-    """An error if the file has rows that were trained in another way or on another text."""
-    for run in records.load(path).values():
+def check_comparable(path: Path, signature: str, digest: str) -> None:
+    """Fail if the file has rows that were trained in another way or on another text."""
+    for run in records.load_runs(path).values():
         if run["text"]["sha256"] != digest:
             raise MxError(f"{path} has rows of another text; give another --json, or move it away")
         if run["signature"] != signature:
@@ -273,7 +286,9 @@ def same(path: Path, signature: str, digest: str) -> None:
 @click.option("--steps", type=int, help="Optimizer steps of each row.")
 @click.option("--minutes", type=float, help="Or minutes of each row.")
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="[all eight]")
-@click.option("--guided", type=float, default=0.0, help="Share of the run with seed links [0].")
+@click.option(
+    "--guided", type=float, default=0.0, help="Share of the run with statistical links [0]."
+)
 @click.option("--pairs", type=int, help="Only the first N training pairs.")
 @click.option(
     "--flags",
@@ -301,40 +316,40 @@ def main(
         raise click.UsageError("give --steps N or --minutes M, the same for every row")
     budget = f"--steps={steps}" if steps else f"--minutes={minutes:g}"
     try:
-        text = accuracy.prepare(data, name, pairs, work)
+        text = accuracy.prepare_text(data, name, pairs, work)
         folder = work / f"{text.src.parent.name}-{preset}{'-guided' if guided else ''}"
-        settings = {"lowercase": True, "warm_start": "seed" if guided else "none"}
-        prepared(folder / "base", text, preset, settings)
+        settings = {"lowercase": True, "warm_start": "statistical" if guided else "none"}
+        prepare_base_run(folder / "base", text, preset, settings)
         common = ["--lowercase", "--warm-start", settings["warm_start"], "--patience", "0", budget]
-        common += [f"--seed-until={guided:g}"] * bool(guided) + flags.split()
+        common += [f"--guidance-until={guided:g}"] * bool(guided) + flags.split()
         common += ["--threads", str(threads), "--quiet"]
         signature = f"mx-train|v:{__version__}|{name}|--preset {preset} {' '.join(common[:-3])}"
-        same(path, signature, text.digest)
+        check_comparable(path, signature, text.digest)
         for row in rows or ROWS:
             run = folder / f"{row}{budget}"
             click.echo(f"{row}: {' '.join(ROWS[row].flags())}", err=True)
-            begin(folder / "base", run)
-            before = systems.earlier(run)
-            cost = train(run, text, ROWS[row], preset, common)
-            if row in records.load(path) and systems.earlier(run) == before:
+            copy_base_run(folder / "base", run)
+            before = systems.earlier_cost(run)
+            cost = train_row(run, text, ROWS[row], preset, common)
+            if row in records.load_runs(path) and systems.earlier_cost(run) == before:
                 continue  # nothing was trained: what is known stays
-            found, _ = scored(run, text)
+            found, _ = score_run(run, text)
             record = {
                 "row": row, "set": name, "parts": list(ROWS[row].parts), **found,
                 "text": {"pairs": text.pairs, "sha256": text.digest},
-                "train": accuracy.altogether(cost.rounded(), before),
-                "signature": signature, **records.circumstances(accuracy.PACKAGES),
+                "train": accuracy.add_earlier_seconds(cost.round_values(), before),
+                "signature": signature, **records.describe_circumstances(accuracy.PACKAGES),
             }  # fmt: skip
-            records.add(path, row, record)
+            records.add_run(path, row, record)
             click.echo("{}: AER {:.2f} ({:.2f} to {:.2f})".format(row, *record["aer"]))
-        runs = {row: folder / f"{row}{budget}" for row in records.load(path)}
-        there = {row: scored(run, text)[1] for row, run in runs.items() if run.exists()}
-        against = changes(there)
-        for row, record in records.load(path).items():
-            records.add(path, row, {**record, "against": against.get(row, {})})
+        runs = {row: folder / f"{row}{budget}" for row in records.load_runs(path)}
+        there = {row: score_run(run, text)[1] for row, run in runs.items() if run.exists()}
+        against = measure_changes(there)
+        for row, record in records.load_runs(path).items():
+            records.add_run(path, row, {**record, "against": against.get(row, {})})
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None
-    for one in directions(records.load(path)):
+    for one in check_claims(records.load_runs(path)):
         click.echo(f"{one.claim}   here {one.here}: {one.verdict}")
 
 

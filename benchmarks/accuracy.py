@@ -1,10 +1,11 @@
-"""AER of our aligners and of others on the same pairs, with what training and aligning cost.
+"""Measures AER of our aligners and others on the same pairs, and what they cost.
 
-    python benchmarks/accuracy.py --data DATA --set en-fr --system eflomal --system mx-seed
-    python benchmarks/accuracy.py --data DATA --bundle en-fr=en-fr.mx
-    python benchmarks/accuracy.py --data DATA --bundle en-fr=en-fr.mx --average scored.links
-    python benchmarks/accuracy.py --data DATA --set de-en --train tiny='--preset tiny --minutes 60'
-    python benchmarks/accuracy.py --data DATA --peer mine='mine -s {src} -t {tgt} -o {out}'
+    alias accuracy='python -m mx_align.benchmarks.accuracy --data DATA'
+    accuracy --set en-fr --system eflomal --system mx-seed
+    accuracy --bundle en-fr=en-fr.mx
+    accuracy --bundle en-fr=en-fr.mx --average scored.links
+    accuracy --set de-en --train tiny='--preset tiny --minutes 60'
+    accuracy --peer mine='mine -s {src} -t {tgt} -o {out}'
 
 DATA has a folder for each set with train.XX (or .gz) and the gold pairs, as SETS says. The gold
 pairs are the last of the text that every system learns from and aligns, without their links; both
@@ -26,12 +27,13 @@ from typing import Any
 
 import click
 
-from ..engine.aligner import installed_models
 from ..engine.bundle.bundle import Bundle
+from ..engine.bundle.installed import installed_models
 from ..engine.errors import MxError
-from ..engine.links.heuristics import METHODS, symmetrize
-from ..engine.links.link_files import parse_pharaoh, read_links
-from ..engine.links.scoring import MEASURES, bootstrap, count_all, score_counts
+from ..engine.links.heuristics import JOIN_METHODS, join_directions
+from ..engine.links.link_files import read_link_file
+from ..engine.links.link_lines import parse_links
+from ..engine.links.scoring import MEASURES, bootstrap_intervals, count_sentences, score_counts
 from ..engine.text.files import read_lines, read_pairs
 from . import records, systems, watch
 from .systems import ALIGN, BOTH, TRAIN, Plan, System, Text
@@ -58,7 +60,7 @@ SETS = {
 # ---- the text ----
 
 
-def prepare(data: Path, name: str, limit: int | None, work: Path) -> Text:
+def prepare_text(data: Path, name: str, limit: int | None, work: Path) -> Text:
     """Write the text of a set, unless it is there already."""
     languages = SETS[name]
     folder = work / (name if limit is None else f"{name}-{limit}")
@@ -69,9 +71,9 @@ def prepare(data: Path, name: str, limit: int | None, work: Path) -> Text:
     done = folder / "text.json"
     if not done.exists():
         train = [training_file(data / name, side) for side in (languages.src, languages.tgt)]
-        pairs = chain(islice(usable(*train), limit), read_pairs(*gold))
-        written = write(((s.lower(), t.lower()) for s, t in pairs), files)
-        done.write_text(json.dumps({"pairs": written, "digest": records.digest(files[:2])}))
+        pairs = chain(islice(usable_pairs(*train), limit), read_pairs(*gold))
+        written = write_text(((s.lower(), t.lower()) for s, t in pairs), files)
+        done.write_text(json.dumps({"pairs": written, "digest": records.hash_files(files[:2])}))
     kept = json.loads(done.read_text())
     links = data / name / f"{languages.gold}.talp"
     return Text(name, *files, kept["pairs"], count, links, kept["digest"])
@@ -85,14 +87,14 @@ def training_file(folder: Path, language: str) -> Path:
     raise MxError(f"{folder} has no train.{language}, plain or .gz or .zst")
 
 
-def usable(src: Path, tgt: Path) -> Iterator[tuple[str, str]]:
-    """Pairs that all aligners can read: both sides have words, and no word is `|||`."""
+def usable_pairs(src: Path, tgt: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pairs that all aligners can read: both sides have words, none of them `|||`."""
     for pair in read_pairs(src, tgt):
         if all(side.strip(" \t") and "|||" not in side for side in pair):
             yield pair
 
 
-def write(pairs: Iterator[tuple[str, str]], paths: tuple[Path, ...]) -> int:
+def write_text(pairs: Iterator[tuple[str, str]], paths: tuple[Path, ...]) -> int:
     count = 0
     with ExitStack() as stack:
         src, tgt, both = (
@@ -109,8 +111,10 @@ def write(pairs: Iterator[tuple[str, str]], paths: tuple[Path, ...]) -> int:
 # ---- one run ----
 
 
-def measure(text: Text, name: str, system: System, work: Path, options: Any) -> dict[str, Any]:
-    """Run a system on a text; everything that is to be known about it."""
+def measure_system(
+    text: Text, name: str, system: System, work: Path, options: Any
+) -> dict[str, Any]:
+    """Run a system on a text; return everything that is to be known about it."""
     out = work / text.src.parent.name / name
     out.mkdir(parents=True, exist_ok=True)
     plan = system(text, out, options)
@@ -118,28 +122,28 @@ def measure(text: Text, name: str, system: System, work: Path, options: Any) -> 
     costs: dict[str, watch.Cost] = {}
     for phase in plan.phases:
         click.echo(f"{text.name} {name}: {phase.what}", err=True)
-        cost = watch.run(phase.command, out / "log", stdout=phase.stdout, env=env)
+        cost = watch.run_command(phase.command, out / "log", stdout=phase.stdout, env=env)
         costs[phase.what] = costs.get(phase.what, watch.Cost()) + cost
     return {
         "system": name,
         "set": text.name,
         "text": {"pairs": text.pairs, "sha256": text.digest, "lowercased": True},
         "gold_pairs": text.gold_pairs,
-        **quality(text, plan),
-        **spent(plan, costs, plan.aligned or text.pairs),
+        **measure_quality(text, plan),
+        **phase_costs(plan, costs, plan.aligned or text.pairs),
         "threads": options.threads,
         "size_mb": plan.size_mb,
         **({"averaged": list(plan.averaged)} if plan.averaged else {}),
         "signature": plan.signature,
-        **records.circumstances(PACKAGES),
+        **records.describe_circumstances(PACKAGES),
     }
 
 
-def spent(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any]:
-    """Costs by phase. A system that learns while it aligns is as fast as both together."""
-    result: dict[str, Any] = {what: cost.rounded() for what, cost in costs.items()}
+def phase_costs(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any]:
+    """Return the costs by phase; one that learns while it aligns is as fast as both together."""
+    result: dict[str, Any] = {what: cost.round_values() for what, cost in costs.items()}
     if plan.trained:
-        result[TRAIN] = altogether(result.get(TRAIN, {"wall": 0.0}), plan.trained)
+        result[TRAIN] = add_earlier_seconds(result.get(TRAIN, {"wall": 0.0}), plan.trained)
     aligning = costs.get(ALIGN) or costs[BOTH]
     return {
         **result,
@@ -149,46 +153,46 @@ def spent(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any
     }
 
 
-def altogether(cost: dict[str, float], before: dict[str, float]) -> dict[str, float]:
-    """With the seconds of an earlier part, whose CPU time nobody knows."""
+def add_earlier_seconds(cost: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    """Add the seconds of an earlier part; its CPU time, and so that of all, is not known."""
     if not before:
         return cost
     rest = {name: value for name, value in cost.items() if name != "cpu"}
     return {**rest, "wall": round(cost["wall"] + before["wall"], 1)}
 
 
-def quality(text: Text, plan: Plan) -> dict[str, Any]:
-    """AER, precision and recall in percent with 95 % intervals, by the best way to join."""
-    gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
+def measure_quality(text: Text, plan: Plan) -> dict[str, Any]:
+    """Return AER, precision and recall in percent with 95 % intervals, by the best way to join."""
+    gold = read_link_file(str(text.gold)).fit_length(text.gold_pairs, str(text.src)).sentences
     lines = plan.aligned or text.pairs
     files = [last_links(path, text.gold_pairs, lines) for path in plan.links]
     if len(files) == 1:
         ways = {plan.method or "its own": files[0]}
     else:
-        ways = {way: joined(way, *files) for way in METHODS}
+        ways = {way: join_links(way, *files) for way in JOIN_METHODS}
         ways |= {"forward": files[0], "backward": files[1]}
-    tables = {way: count_all(links, gold) for way, links in ways.items()}
+    tables = {way: count_sentences(links, gold) for way, links in ways.items()}
     scores = {way: score_counts(table) for way, table in tables.items()}
     best = min(scores, key=lambda way: scores[way].aer)
-    ends = bootstrap(tables[best])
+    ends = bootstrap_intervals(tables[best])
     return {
-        **{name: percent(getattr(scores[best], name)) for name in MEASURES},
-        "interval": {name: [percent(x) for x in ends[name]] for name in MEASURES},
+        **{name: as_percent(getattr(scores[best], name)) for name in MEASURES},
+        "interval": {name: [as_percent(x) for x in ends[name]] for name in MEASURES},
         "symmetrization": best,
-        "symmetrizations": {way: percent(score.aer) for way, score in scores.items()},
+        "symmetrizations": {way: as_percent(score.aer) for way, score in scores.items()},
     }
 
 
-def percent(value: float) -> float:
+def as_percent(value: float) -> float:
     return round(100 * value, 2)
 
 
-def joined(way: str, fwd: list[set[Any]], bwd: list[set[Any]]) -> list[set[Any]]:
-    return [set(symmetrize(way, f, b)) for f, b in zip(fwd, bwd, strict=True)]
+def join_links(way: str, fwd: list[set[Any]], bwd: list[set[Any]]) -> list[set[Any]]:
+    return [set(join_directions(way, f, b)) for f, b in zip(fwd, bwd, strict=True)]
 
 
 def last_links(path: Path, count: int, lines: int) -> list[set[Any]]:
-    """The links of the last pairs, after checking that there is a line for every pair."""
+    """Read the links of the last pairs, after checking that there is a line for every pair."""
     kept: deque[str] = deque(maxlen=count)
     found = 0
     for line in read_lines(path):
@@ -196,23 +200,23 @@ def last_links(path: Path, count: int, lines: int) -> list[set[Any]]:
         found += 1
     if found != lines:
         raise MxError(f"{path} has {found:,} lines of links for {lines:,} pairs")
-    return [set(parse_pharaoh(line, where=str(path))) for line in kept]
+    return [set(parse_links(line, where=str(path))) for line in kept]
 
 
 # ---- what is said ----
 
 
-def table(runs: list[dict[str, Any]]) -> str:
-    """Runs as text in columns."""
+def format_runs(runs: list[dict[str, Any]]) -> str:
+    """Format runs as text in columns."""
     head = ("set", "system", "AER", "95 %", "P", "R", "joined by", "train s (CPU)",
             "align s (CPU)", "MB", "pairs/s")  # fmt: skip
-    rows = [head, *(row(run) for run in runs)]
+    rows = [head, *(run_cells(run) for run in runs)]
     widths = [max(len(one[k]) for one in rows) for k in range(len(head))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(one, widths, strict=True)) for one in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def row(run: dict[str, Any]) -> tuple[str, ...]:
+def run_cells(run: dict[str, Any]) -> tuple[str, ...]:
     low, high = run["interval"]["aer"]
     phases = [run[what] for what in (TRAIN, ALIGN, BOTH) if what in run]
     return (
@@ -223,14 +227,16 @@ def row(run: dict[str, Any]) -> tuple[str, ...]:
         f"{run['precision']:.2f}",
         f"{run['recall']:.2f}",
         run["symmetrization"],
-        seconds(run.get(TRAIN)),
-        seconds(run.get(ALIGN)) if BOTH not in run else f"{seconds(run[BOTH])} together",
+        total_seconds(run.get(TRAIN)),
+        total_seconds(run.get(ALIGN))
+        if BOTH not in run
+        else f"{total_seconds(run[BOTH])} together",
         f"{max(phase.get('peak_mb', 0) for phase in phases):,.0f}",
         f"{run['pairs_per_second']:,.0f}",
     )
 
 
-def seconds(cost: dict[str, float] | None) -> str:
+def total_seconds(cost: dict[str, float] | None) -> str:
     if not cost:
         return "-"
     cpu = f" ({cost['cpu']:,.0f})" if "cpu" in cost else ""
@@ -240,7 +246,7 @@ def seconds(cost: dict[str, float] | None) -> str:
 # ---- flags ----
 
 
-def named(values: tuple[str, ...], what: str) -> dict[str, str]:
+def split_name(values: tuple[str, ...], what: str) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     wrong = [name for name, mark, rest in pairs if not (name and mark and rest)]
     if wrong:
@@ -248,7 +254,7 @@ def named(values: tuple[str, ...], what: str) -> dict[str, str]:
     return {name: rest for name, _, rest in pairs}
 
 
-def chosen(
+def choose_systems(
     sets: tuple[str, ...],
     names: tuple[str, ...],
     bundles: dict[str, str],
@@ -256,7 +262,7 @@ def chosen(
     peers: dict[str, str],
     averaged: tuple[Path, ...] = (),
 ) -> Iterator[tuple[str, str, System]]:
-    """Set, name and system of each run; bundles belong to one set."""
+    """Yield set, name and system of each run; bundles belong to one set."""
     everything = {**systems.OURS, **systems.PEERS}
     if not (names or bundles or train or peers):
         names = tuple(everything)
@@ -264,17 +270,17 @@ def chosen(
             f"{one}:{path.stem}": str(path)
             for path in installed_models().values()
             for one in sets
-            if Bundle.load(path).order(one)
+            if Bundle.load(path).language_order(one)
         }
     for one in sets:
         yield from ((one, name, everything[name]) for name in names)
-        yield from ((one, name, systems.trained(flags)) for name, flags in train.items())
-        yield from ((one, name, systems.peer(line)) for name, line in peers.items())
+        yield from ((one, name, systems.training_system(flags)) for name, flags in train.items())
+        yield from ((one, name, systems.peer_system(line)) for name, line in peers.items())
     for where, path in bundles.items():
         one, _, name = where.partition(":")
         if one not in SETS:
             raise MxError(f"--bundle SET=PATH: there is no set {one!r}, only {', '.join(SETS)}")
-        yield one, name or Bundle.load(path).name, systems.bundle(Path(path), averaged)
+        yield one, name or Bundle.load(path).name, systems.bundle_system(Path(path), averaged)
 
 
 @click.command(help=__doc__.split("\n")[0])
@@ -322,14 +328,18 @@ def main(
         folder = work or Path(temporary)
         there = sets or tuple(name for name in SETS if (data / name).is_dir())
         try:
-            given = named(bundles, "--bundle"), named(train, "--train"), named(peers, "--peer")
-            todo = list(chosen(there, names, *given, averaged))
+            given = (
+                split_name(bundles, "--bundle"),
+                split_name(train, "--train"),
+                split_name(peers, "--peer"),
+            )
+            todo = list(choose_systems(there, names, *given, averaged))
         except MxError as error:
             raise click.ClickException(str(error)) from None
         for one, name, system in todo:
             try:
-                text = prepare(data, one, pairs, folder)
-                run = measure(text, name, system, folder, options)
+                text = prepare_text(data, one, pairs, folder)
+                run = measure_system(text, name, system, folder, options)
                 run |= {"remark": remark} if remark else {}
             except (MxError, watch.CommandError) as error:
                 click.echo(f"{one} {name}: left out: {error}", err=True)
@@ -337,9 +347,9 @@ def main(
                 continue
             done.append(run)
             if path:
-                records.add(path, f"{one}/{name}", run)
+                records.add_run(path, f"{one}/{name}", run)
     if done:
-        click.echo(table(done))
+        click.echo(format_runs(done))
     sys.exit(1 if failed else 0)
 
 

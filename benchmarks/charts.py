@@ -1,39 +1,54 @@
 """Points with names as an SVG file that can be read on light and dark pages alike.
-Knows axes, linear or logarithmic, and labels; what the points mean is the matter of `tables`."""
+
+Does not know what the points mean: `tables` does.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from ..trainer.analysis.plot import shown, ticks
+from ..engine.view.svg import (
+    XMLNS,
+    axis_ticks,
+    format_number,
+    insert_colours,
+    linear_scale,
+    log_ticks,
+    make_element,
+    make_text,
+    path_data,
+)
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 60, 24, 40, 48
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}  # how much of a name is before its place
 # Shapes tell groups apart as well as colours do: those who see no colours lose nothing.
 SHAPES = ("circle", "square", "triangle", "diamond")
-STYLE = """
-svg { color-scheme: light dark; background: #fff;
+STYLE = insert_colours("""
+svg { color-scheme: light dark; background: $paper;
   font: 13px system-ui, "Noto Sans", sans-serif; }
-text { fill: #1b1f24; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
-.soft { fill: #59636e; } .grid { stroke: #d5dae0; } .lead { stroke: #59636e; }
-.front { fill: none; stroke: #59636e; stroke-dasharray: 5 4; }
-.c0 { fill: #0b62b8; } .c1 { fill: #b3540a; } .c2 { fill: #1d7a46; } .c3 { fill: #a0357f; }
-.range { stroke-width: 1.5; } .s0 { stroke: #0b62b8; } .s1 { stroke: #b3540a; }
-.s2 { stroke: #1d7a46; } .s3 { stroke: #a0357f; }
+text { fill: $ink; stroke: $paper; stroke-width: 3px; paint-order: stroke; }
+.soft { fill: $soft; } .grid { stroke: $edge; } .lead { stroke: $soft; }
+.front { fill: none; stroke: $soft; stroke-dasharray: 5 4; }
+.c0 { fill: $c0; } .c1 { fill: $c1; } .c2 { fill: $c2; } .c3 { fill: $c3; }
+.range { stroke-width: 1.5; } .s0 { stroke: $c0; } .s1 { stroke: $c1; }
+.s2 { stroke: $c2; } .s3 { stroke: $c3; }
 @media (prefers-color-scheme: dark) {
-  svg { background: #14171b; } text { fill: #e6e9ed; stroke: #14171b; } .soft { fill: #a0a9b4; }
-  .grid { stroke: #363d46; } .front, .lead { stroke: #a0a9b4; }
-  .c0 { fill: #6cb2f5; } .c1 { fill: #f0a35e; } .c2 { fill: #62c98c; } .c3 { fill: #e58ac7; }
-  .s0 { stroke: #6cb2f5; } .s1 { stroke: #f0a35e; } .s2 { stroke: #62c98c; }
-  .s3 { stroke: #e58ac7; }
+  svg { background: $dark_paper; } text { fill: $dark_ink; stroke: $dark_paper; } \
+.soft { fill: $dark_soft; }
+  .grid { stroke: $dark_edge; } .front, .lead { stroke: $dark_soft; }
+  .c0 { fill: $dark_c0; } .c1 { fill: $dark_c1; } .c2 { fill: $dark_c2; } .c3 { fill: $dark_c3; }
+  .s0 { stroke: $dark_c0; } .s1 { stroke: $dark_c1; } .s2 { stroke: $dark_c2; }
+  .s3 { stroke: $dark_c3; }
 }
-"""
+""")
+
+
+Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """A system: its place, the ends of its interval on the y axis, its group, whether its name
     stands beside it or is only told to those who cannot see the chart, and whether all of it was
     measured: only such systems are part of the front."""
@@ -61,65 +76,55 @@ class Axes:
     marks: tuple[tuple[str, float], ...] = ()
 
 
-Scale = Callable[[float], float]
-
-
-def chart(axes: Axes, points: Sequence[Point]) -> str:
-    """The SVG file."""
+def draw_chart(axes: Axes, points: Sequence[ChartPoint]) -> str:
+    """Return the chart as an SVG file."""
     values = [p.x for p in points] + [value for _, value in axes.marks]
-    x_marks = powers(min(values), max(values))
-    y_marks = ticks(min(p.low for p in points), max(p.high for p in points))
-    across = scale(math.log10(x_marks[0]), math.log10(x_marks[-1]), LEFT, WIDTH - RIGHT)
-    down = scale(y_marks[0], y_marks[-1], HEIGHT - BOTTOM, TOP)
-    groups = list(dict.fromkeys(point.group for point in points))
+    x_ticks = log_ticks(min(values), max(values))
+    y_ticks = axis_ticks(min(p.low for p in points), max(p.high for p in points))
+    log_scale = linear_scale(math.log10(x_ticks[0]), math.log10(x_ticks[-1]), LEFT, WIDTH - RIGHT)
+    scale_y = linear_scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
 
-    def x(value: float) -> float:
-        return across(math.log10(value))
+    def scale_x(value: float) -> float:
+        return log_scale(math.log10(value))
 
-    parts = [grid(x_marks, y_marks, x, down), titles(axes)]
+    parts = [draw_grid(x_ticks, y_ticks, scale_x, scale_y), draw_titles(axes)]
     if axes.front:
-        line = "L".join(f"{x(p.x):.1f} {down(p.y):.1f}" for p in front(points, axes.front))
-        parts.append(f'<path class="front" d="M{line}"/>')
-    parts += [upright(name, x(value)) for name, value in axes.marks]
-    taken = [(x(p.x) - 7, x(p.x) + 7, down(p.y)) for p in points]
+        line = path_data((scale_x(p.x), scale_y(p.y)) for p in find_front(points, axes.front))
+        parts.append(make_element("path", class_="front", d=line))
+    parts += [draw_mark_line(name, scale_x(value)) for name, value in axes.marks]
+    groups = list(dict.fromkeys(point.group for point in points))
+    # What names must not cover: from one x to another, at some height.
+    taken = [(scale_x(p.x) - 7, scale_x(p.x) + 7, scale_y(p.y)) for p in points]
     for point in sorted(points, key=lambda p: (p.y, p.name)):
         k = groups.index(point.group)
-        place = x(point.x), down(point.y)
-        line = f"M{place[0]:.1f} {down(point.low):.1f}L{place[0]:.1f} {down(point.high):.1f}"
-        parts.append(f'<path class="range s{k % 4}" d="{line}"/>{mark(k, *place)}')
+        x, y = scale_x(point.x), scale_y(point.y)
+        interval = path_data([(x, scale_y(point.low)), (x, scale_y(point.high))])
+        range_line = make_element("path", class_=f"range s{k % 4}", d=interval)
+        parts.append(range_line + draw_shape(k, x, y))
         if point.labelled:
-            parts.append(label(point, place, taken))
-    parts.append(legend(groups))
-    said = "; ".join(
-        [f"{p.name} ({p.group}): {shown(p.x)}, {p.y:.2f}" for p in points]
-        + [f"{name}: {shown(value)}" for name, value in axes.marks]
+            parts.append(draw_label(point.name, x, y, taken))
+    parts.append(draw_legend(groups))
+    told = "; ".join(
+        [f"{p.name} ({p.group}): {format_number(p.x)}, {p.y:.2f}" for p in points]
+        + [f"{name}: {format_number(value)}" for name, value in axes.marks]
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(axes.title)}: {escape(said)}"><style>{STYLE}</style>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
+        make_element(
+            "svg",
+            "\n".join([f"<style>{STYLE}</style>", *parts, ""]),
+            xmlns=XMLNS,
+            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            role="img",
+            aria_label=f"{axes.title}: {told}",
+        )
+        + "\n"
     )
 
 
-def scale(low: float, high: float, start: float, end: float) -> Scale:
-    return lambda value: start + (end - start) * (value - low) / (high - low)
-
-
-def powers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20 ... from at most `low` to at least `high`; powers of ten if that is much."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9)
-    factors = (1, 2, 5) if last - first <= 3 else (1,)
-    marks = [f * 10.0**k for k in range(first, last + 1) for f in factors]
-    below = max(i for i, value in enumerate(marks) if value <= low * 1.0001)
-    above = min((i for i, v in enumerate(marks) if v >= high * 0.9999), default=len(marks) - 1)
-    return marks[below : max(above, below + 1) + 1]
-
-
-def front(points: Sequence[Point], better: str) -> list[Point]:
-    """The points that no other beats in both directions, from left to right."""
+def find_front(points: Sequence[ChartPoint], better: str) -> list[ChartPoint]:
+    """Return the points that no other beats in both directions, the best of x first."""
     sign = 1 if better == "low" else -1
-    kept: list[Point] = []
+    kept: list[ChartPoint] = []
     for point in sorted((p for p in points if p.measured), key=lambda p: (sign * p.x, p.y)):
         if not kept or point.y < kept[-1].y:
             kept.append(point)
@@ -129,62 +134,67 @@ def front(points: Sequence[Point], better: str) -> list[Point]:
 # ---- parts ----
 
 
-def grid(x_marks: Sequence[float], y_marks: Sequence[float], x: Scale, y: Scale) -> str:
+def draw_grid(
+    x_ticks: Sequence[float], y_ticks: Sequence[float], scale_x: Scale, scale_y: Scale
+) -> str:
+    """Draw the lines of both axes with their numbers."""
     parts = []
-    for value in y_marks:
-        parts.append(
-            f'<path class="grid" d="M{LEFT} {y(value):.1f}L{WIDTH - RIGHT} {y(value):.1f}"/>'
-            f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">'
-            f"{shown(value)}</text>"
-        )
-    for value in x_marks:
-        parts.append(
-            f'<path class="grid" d="M{x(value):.1f} {TOP}L{x(value):.1f} {HEIGHT - BOTTOM}"/>'
-            f'<text class="soft" x="{x(value):.1f}" y="{HEIGHT - BOTTOM + 18}" '
-            f'text-anchor="middle">{shown(value)}</text>'
-        )
+    for value in y_ticks:
+        y = scale_y(value)
+        line = path_data([(LEFT, y), (WIDTH - RIGHT, y)])
+        parts.append(make_element("path", class_="grid", d=line))
+        place = {"x": LEFT - 8, "y": y + 4}
+        parts.append(make_text(format_number(value), class_="soft", **place, text_anchor="end"))
+    for value in x_ticks:
+        x = scale_x(value)
+        line = path_data([(x, TOP), (x, HEIGHT - BOTTOM)])
+        parts.append(make_element("path", class_="grid", d=line))
+        place = {"x": x, "y": HEIGHT - BOTTOM + 18}
+        parts.append(make_text(format_number(value), class_="soft", **place, text_anchor="middle"))
     return "".join(parts)
 
 
-def titles(axes: Axes) -> str:
+def draw_titles(axes: Axes) -> str:
+    """Draw the titles of the chart and of both axes."""
+    corner = {"x": WIDTH - RIGHT, "y": HEIGHT - 10, "text_anchor": "end"}
     return (
-        f'<text x="{LEFT}" y="20" font-weight="600">{escape(axes.title)}</text>'
-        f'<text class="soft" x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">'
-        f'{escape(axes.x)}</text><text class="soft" x="8" y="{TOP - 14}">{escape(axes.y)}</text>'
+        make_text(axes.title, x=LEFT, y=20, font_weight=600)
+        + make_text(axes.x, class_="soft", **corner)
+        + make_text(axes.y, class_="soft", x=8, y=TOP - 14)
     )
 
 
-def upright(name: str, x: float) -> str:
-    """A dotted line over the whole height, with a name along it."""
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    return (
-        f'<path class="front" d="M{x:.1f} {TOP}L{x:.1f} {HEIGHT - BOTTOM}"/>'
-        f'<text class="soft" transform="translate({x - 6:.1f} {middle}) rotate(-90)" '
-        f'text-anchor="middle">{escape(name)}</text>'
+def draw_mark_line(name: str, x: float) -> str:
+    """Draw a dotted line over the whole height, with a name along it."""
+    line = path_data([(x, TOP), (x, HEIGHT - BOTTOM)])
+    turned = f"translate({x - 6:.1f} {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
+    return make_element("path", class_="front", d=line) + make_text(
+        name, class_="soft", transform=turned, text_anchor="middle"
     )
 
 
-def mark(group: int, x: float, y: float) -> str:
-    """A shape of about ten pixels at a place."""
-    shape, style = SHAPES[group % 4], f'class="c{group % 4}"'
+def draw_shape(group: int, x: float, y: float) -> str:
+    """Draw the shape of a group, about ten pixels wide."""
+    shape, colour = SHAPES[group % 4], f"c{group % 4}"
     if shape == "circle":
-        return f'<circle {style} cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
+        return make_element("circle", class_=colour, cx=x, cy=y, r=5)
     corners = {
         "square": [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)],
         "triangle": [(0, -6), (5.5, 4.5), (-5.5, 4.5)],
         "diamond": [(0, -6.5), (6.5, 0), (0, 6.5), (-6.5, 0)],
     }[shape]
-    line = "L".join(f"{x + dx:.1f} {y + dy:.1f}" for dx, dy in corners)
-    return f'<path {style} d="M{line}Z"/>'
+    line = path_data(((x + dx, y + dy) for dx, dy in corners), closed=True)
+    return make_element("path", class_=colour, d=line)
 
 
-def label(point: Point, place: tuple[float, float], taken: list[tuple[float, float, float]]) -> str:
-    """The name beside the point, as near as what is there already allows: points and names, each
-    from one place to another at some height. A line leads to one that is further away."""
-    x, y = place
-    room = 7.5 * len(point.name)
+def draw_label(name: str, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:
+    """Draw the name beside a point, as near as what is `taken` allows, and add it to that.
 
-    def free(at: float, height: float, anchor: str) -> bool:
+    A line leads to a name that is further away.
+    """
+    room = 7.5 * len(name)
+
+    def is_free(at: float, height: float, anchor: str) -> bool:
         start = at - room * ANCHORS[anchor]
         inside = start >= LEFT and start + room <= WIDTH - RIGHT
         return inside and TOP <= height <= HEIGHT - BOTTOM - 6 and not any(
@@ -198,23 +208,22 @@ def label(point: Point, place: tuple[float, float], taken: list[tuple[float, flo
         for sign in (-1, 1)
         for at, anchor in ((x + 10, "start"), (x - 10, "end"), (x, "middle"))
     ]
-    at, height, anchor = next((one for one in places if free(*one)), places[0])
+    at, height, anchor = next((place for place in places if is_free(*place)), places[0])
     start = at - room * ANCHORS[anchor]
     taken.append((start - 5, start + room + 5, height))
-    away = height - y
-    nearer = height - math.copysign(7, away)
-    lead = f'<path class="lead" d="M{x:.1f} {y:.1f}L{at:.1f} {nearer:.1f}"/>'
-    return (lead if abs(away) > 20 else "") + (
-        f'<text x="{at:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}">'
-        f"{escape(point.name)}</text>"
-    )
+    label = make_text(name, x=at, y=height + 4, text_anchor=anchor)
+    if abs(height - y) <= 20:
+        return label
+    nearer = height - math.copysign(7, height - y)
+    return make_element("path", class_="lead", d=path_data([(x, y), (at, nearer)])) + label
 
 
-def legend(groups: Sequence[str]) -> str:
+def draw_legend(groups: Sequence[str]) -> str:
+    """Draw what the shapes stand for; nothing if there is one group."""
     if len(groups) < 2:
         return ""
     parts, x = [], WIDTH - RIGHT - sum(34 + 7.5 * len(group) for group in groups)
     for k, group in enumerate(groups):
-        parts.append(mark(k, x, 16) + f'<text x="{x + 10:.1f}" y="20">{escape(group)}</text>')
+        parts.append(draw_shape(k, x, 16.0) + make_text(group, x=x + 10, y=20))
         x += 34 + 7.5 * len(group)
     return "".join(parts)

@@ -1,9 +1,11 @@
-"""What a very large corpus costs: pairs a second that a GPU could do at best, from the operations
-and bytes of a bundle's graph, against what the host is measured to feed it; hours and prices.
-Nothing here runs on a GPU: peaks are the vendors', shares of them assumed, the host measured.
+"""Estimates what a very large corpus costs, in hours and prices of machines.
 
-    python benchmarks/cost.py en-fr.mx
-    python benchmarks/cost.py --preset compact --preset paper --pieces 25
+Pairs a second that a GPU could do at best, from the operations and bytes of a bundle's graph,
+against what the host is measured to feed it. Nothing here runs on a GPU: peaks are the vendors',
+shares of them assumed, the host measured.
+
+    python -m mx_align.benchmarks.cost en-fr.mx
+    python -m mx_align.benchmarks.cost --preset compact --preset paper --pieces 25
 """
 
 import argparse
@@ -42,7 +44,7 @@ _FREE = ("Reshape", "Unsqueeze", "Squeeze", "Shape", "Constant", "Identity", "Ca
 
 
 def measured_shapes(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, Sequence[int]]:
-    """The shape of every value, found by running the graph on the CPU once."""
+    """Return the shape of every value, found by running the graph on the CPU once."""
     names = [name for node in model.graph.node for name in node.output if name]
     known = {output.name for output in model.graph.output}
     for name in names:
@@ -69,8 +71,8 @@ def measured_shapes(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str
     return found
 
 
-def operations(node: onnx.NodeProto, shapes: dict[str, Sequence[int]]) -> int:
-    """Multiplications and additions of a node's matrix products."""
+def count_operations(node: onnx.NodeProto, shapes: dict[str, Sequence[int]]) -> int:
+    """Count the multiplications and additions of a node's matrix products."""
     first, out = shapes[node.input[0]], shapes[node.output[0]]
     if node.op_type == "Attention":
         query, key, value = (shapes[name] for name in node.input[:3])
@@ -80,9 +82,11 @@ def operations(node: onnx.NodeProto, shapes: dict[str, Sequence[int]]) -> int:
     return 2 * math.prod(out) * first[0 if turned else -1]
 
 
-def count(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, float]:
-    """Per pair: operations, and bytes moved if each node reads and writes memory by itself, or if
-    only matrix products do. Weights are read once per batch."""
+def count_work(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, float]:
+    """Count operations per pair, and bytes moved if each node, or only products, go to memory.
+
+    Weights are read once per batch.
+    """
     model = inliner.inline_local_functions(model)
     nodes = list(model.graph.node)
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -93,7 +97,7 @@ def count(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, float]:
             continue
         product = node.op_type in _PRODUCTS
         if product:
-            total["operations"] += operations(node, shapes)
+            total["operations"] += count_operations(node, shapes)
         moved = 0
         for name in (*node.input, *node.output):
             if name and not (node.op_type == "Gather" and name in weights):  # a few rows of it
@@ -104,21 +108,21 @@ def count(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, float]:
 
 
 def preset_graph(name: str) -> onnx.ModelProto:
-    """An untrained network of a preset's size."""
+    """Make the graph of an untrained network of a preset's size."""
     from ..export.graph.mask_align import plain_graph, weights_of
-    from ..trainer.config import PRESETS, resolve
+    from ..trainer.config import PRESETS, resolve_config
     from ..trainer.networks.mask_align import MaskAlign
 
     assert name in PRESETS, f"there are {', '.join(PRESETS)}"
-    config = resolve(name, {}, {"src_vocab": 1000, "tgt_vocab": 1000}).model
+    config = resolve_config(name, {}, {"src_vocab": 1000, "tgt_vocab": 1000}).model
     return plain_graph(config, weights_of(MaskAlign(config).eval()))
 
 
 # ---- the table ----
 
 
-def rates(found: dict[str, float], gpu: str) -> tuple[float, float]:
-    """Pairs a second of one GPU: lowest with every node on its own, highest with products only."""
+def gpu_rates(found: dict[str, float], gpu: str) -> tuple[float, float]:
+    """Return pairs a second of one GPU: with every node on its own, and with products only."""
     peak, bandwidth = GPUS[gpu]
     compute = found["operations"] / (peak * OPERATIONS)
     memory = [found[name] / (bandwidth * BANDWIDTH) for name in ("bytes_each", "bytes_products")]
@@ -127,30 +131,30 @@ def rates(found: dict[str, float], gpu: str) -> tuple[float, float]:
 
 
 def host_rate() -> float:
-    """Pairs a second that one core prepares and writes, the lowest of those measured."""
+    """Return pairs a second that one core prepares and writes, the lowest of those measured."""
     found = json.loads((RESULTS / "host.json").read_text("utf-8"))
     return float(min(found["pairs_per_cpu_second"]))
 
 
 def cpu_rate() -> float:
-    """Pairs a second of one core that does everything, the lowest of those measured."""
+    """Return pairs a second of one core that does everything, the lowest of those measured."""
     found = json.loads((RESULTS / "engine_speed.json").read_text("utf-8"))
     return float(min(found["int8"]["engine_pairs_per_cpu_second"]))
 
 
-def priced(text: str) -> tuple[str, int, float]:
-    """`A100=28:4.99` is a machine with one A100, 28 cores and a price of 4.99 an hour."""
+def parse_machine(text: str) -> tuple[str, int, float]:
+    """Parse `A100=28:4.99`: a machine with one A100, 28 cores and a price of 4.99 an hour."""
     name, _, rest = text.partition("=")
     cores, _, price = rest.partition(":")
     return name, int(cores), float(price or "nan")
 
 
-def row(name: str, cores: int, price: float, found: dict[str, float]) -> str:
-    """A machine of one GPU (or none, "CPU") as a line of the table."""
+def format_machine(name: str, cores: int, price: float, found: dict[str, float]) -> str:
+    """Format a machine of one GPU (or none, "CPU") as a line of the table."""
     if name == "CPU":
         gpu, rate, bound = "–", cpu_rate() * cores, "all"
     else:
-        low, high = rates(found, name)
+        low, high = gpu_rates(found, name)
         host = host_rate() * cores
         gpu = f"{low:,.0f} to {high:,.0f}"
         rate, bound = min(low, host), "host" if host < low else "GPU"
@@ -170,7 +174,7 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=16, help="of a side")
     parser.add_argument("--batch", type=int, default=64, help="pairs")
     parser.add_argument(
-        "--machine", action="append", type=priced, metavar="GPU=CORES[:PRICE]",
+        "--machine", action="append", type=parse_machine, metavar="GPU=CORES[:PRICE]",
         help="like T4=8:0.99, or CPU=2:0.0816 [default: the priced ones of docs/scale.md]",
     )  # fmt: skip
     options = parser.parse_args()
@@ -179,11 +183,12 @@ def main() -> None:
         ("H100", 28, 7.49),
     ]  # fmt: skip
     graphs: list[tuple[str, Any]] = [
-        (name, onnx.load_from_string(Bundle.load(name).graph("fp32"))) for name in options.bundles
+        (name, onnx.load_from_string(Bundle.load(name).read_graph("fp32")))
+        for name in options.bundles
     ]
     graphs += [(name, preset_graph(name)) for name in options.preset]
     for name, model in graphs:
-        found = count(model, options.batch, options.pieces)
+        found = count_work(model, options.batch, options.pieces)
         print(
             f"\n{name}, {options.pieces} pieces a side: {found['operations'] / 1e6:,.1f} million "
             f"operations a pair; {found['bytes_each'] / 1e3:,.0f} kB moved node by node, "
@@ -195,7 +200,7 @@ def main() -> None:
         for machine in machines:
             if machine[0] == "CPU" and name in options.preset:
                 continue  # measured for the bundled model only
-            print(row(*machine, found))
+            print(format_machine(*machine, found))
 
 
 if __name__ == "__main__":

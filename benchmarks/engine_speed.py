@@ -1,7 +1,8 @@
-"""Pairs a second of the whole engine against a bare ONNX Runtime loop on the same batches.
+"""Times the whole engine against a bare ONNX Runtime loop on the same batches, in pairs a second.
+
 What lies between the two is the price of reading, batching, decoding and writing.
 
-    python benchmarks/engine_speed.py de-en.mx corpus.de corpus.en --pairs 8192
+    python -m mx_align.benchmarks.engine_speed de-en.mx corpus.de corpus.en --pairs 8192
 """
 
 import argparse
@@ -16,16 +17,16 @@ from typing import Any
 
 import onnxruntime
 
-from ..engine.align.batching import pack
-from ..engine.align.pipeline import Work, run_all, stream
+from ..engine.align.batching import pack_batch
+from ..engine.align.pipeline import ChunkWork, run_batches, stream_chunks
 from ..engine.aligner import Aligner
-from ..engine.links.formats import Format
-from ..engine.text.corpus import Reader, Source
+from ..engine.links.formats import LinkFormat
+from ..engine.text.corpus import ChunkReader, ParallelFiles
 from ..engine.types import Batch, Pairs
 
 
-def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:
-    """Wall and CPU seconds of nothing but `session.run`, with the same number of threads."""
+def time_bare_loop(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:
+    """Return wall and CPU seconds of nothing but `session.run`, in as many threads."""
     waiting: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
     for batch in ready:
         waiting.put(batch)
@@ -36,10 +37,10 @@ def bare(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, flo
         while (batch := waiting.get()) is not None:
             aligner.backend.run(batch, aligner.rule.outputs)
 
-    return timed(lambda: together(work, threads))
+    return time_call(lambda: run_threads(work, threads))
 
 
-def together(work: Any, threads: int) -> None:
+def run_threads(work: Any, threads: int) -> None:
     workers = [threading.Thread(target=work) for _ in range(threads)]
     for worker in workers:
         worker.start()
@@ -47,33 +48,34 @@ def together(work: Any, threads: int) -> None:
         worker.join()
 
 
-def whole(aligner: Aligner, reader: Reader, chunks: int, threads: int) -> tuple[float, float]:
-    """Wall and CPU seconds from text to lines."""
-    engine = aligner.engine([Format("pharaoh")])
+def time_engine(
+    aligner: Aligner, reader: ChunkReader, chunks: int, threads: int
+) -> tuple[float, float]:
+    """Return wall and CPU seconds from text to lines."""
+    recipe = aligner.make_recipe([LinkFormat("pharaoh")])
 
     def work() -> None:
         with open(os.devnull, "wb") as out:
-            for done in stream(engine, islice(reader.chunks(), chunks), threads):
+            for done in stream_chunks(recipe, islice(reader.read_chunks(), chunks), threads):
                 out.write("\n".join(done.items[0]).encode())
 
-    return timed(work)
+    return time_call(work)
 
 
-def timed(work: Any) -> tuple[float, float]:
+def time_call(work: Any) -> tuple[float, float]:
     start, used = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - used
 
 
-def prepared(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
-    """The batches that the engine makes of these chunks."""
-    engine = aligner.engine([Format("pharaoh")])
+def make_batches(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
+    """Return the batches that the engine makes of these chunks."""
+    recipe = aligner.make_recipe([LinkFormat("pharaoh")])
     found = []
     for pairs in chunks:
-        work = Work(engine, pairs)
-        every = run_all(work, work.prepare())
-        sizes = [(one.units, one.places, one.n_src, one.n_tgt) for one in every]
-        found += [pack(*size, work.src, work.tgt) for size in sizes]
+        work = ChunkWork(recipe, pairs)
+        every = run_batches(work, work.prepare())
+        found += [pack_batch(planned, work.src, work.tgt) for planned in every]
     return found
 
 
@@ -94,19 +96,19 @@ def main() -> None:
     )
     n_chunks = -(-options.pairs // options.chunk)
 
-    def reader() -> Reader:
-        return Reader(Source(options.src, options.tgt), options.chunk)
+    def reader() -> ChunkReader:
+        return ChunkReader(ParallelFiles(options.src, options.tgt), options.chunk)
 
-    chunks = list(islice(reader().chunks(), n_chunks))
+    chunks = list(islice(reader().read_chunks(), n_chunks))
     pairs = sum(len(chunk.src) for chunk in chunks)
-    ready = prepared(aligner, chunks)
+    ready = make_batches(aligner, chunks)
     places = sum(batch.src.size + batch.tgt.size for batch in ready)
     pieces = sum(int(batch.src_lengths.sum() + batch.tgt_lengths.sum()) for batch in ready)
     del chunks
     rows = []
     for _ in range(options.repeat):  # in turn, so that other load meets both alike
-        rows.append((bare(aligner, ready, options.threads),
-                     whole(aligner, reader(), n_chunks, options.threads)))  # fmt: skip
+        rows.append((time_bare_loop(aligner, ready, options.threads),
+                     time_engine(aligner, reader(), n_chunks, options.threads)))  # fmt: skip
     result = {
         "signature": aligner.signature(),
         "pairs": pairs,

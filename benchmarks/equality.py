@@ -1,6 +1,6 @@
-"""Whether mx-align gives the same bytes for a large corpus in one run, in shards, and after kills.
+"""Checks that mx-align gives the same bytes in one run, in shards, and after kills.
 
-    python benchmarks/equality.py de-en.mx corpus.de corpus.en -o benchmarks/results/equality.json
+    python -m mx_align.benchmarks.equality de-en.mx corpus.de corpus.en -o equality.json
 
 Runs the real command: once through, in three shards with different threads, batches and chunks, and
 killed (SIGKILL) several times and resumed. Prints line counts, SHA-256 sums and whether all agree.
@@ -16,10 +16,13 @@ import time
 from datetime import date
 from pathlib import Path
 
+from ..engine.storage import hash_file
+from ..engine.text.files import count_lines
+
 COMMAND = [sys.executable, "-m", "mx_align.engine.commands.align"]
 
 
-def align(arguments: list[str], seconds: float | None = None) -> None:
+def run_align(arguments: list[str], seconds: float | None = None) -> None:
     """Run to the end, or kill it after some seconds."""
     process = subprocess.Popen([*COMMAND, *arguments, "--quiet"])
     try:
@@ -30,14 +33,12 @@ def align(arguments: list[str], seconds: float | None = None) -> None:
         process.wait()
 
 
-def measured(files: list[Path]) -> dict[str, object]:
-    """Lines and checksum of files, one after the other."""
+def hash_lines(files: list[Path]) -> dict[str, object]:
+    """Count the lines of files and hash their bytes, one file after the other."""
     digest, lines = hashlib.sha256(), 0
     for file in files:
-        with open(file, "rb") as data:
-            while block := data.read(1 << 20):
-                digest.update(block)
-                lines += block.count(b"\n")
+        hash_file(file, digest)
+        lines += count_lines(file)
     return {"lines": lines, "sha256": digest.hexdigest()}
 
 
@@ -52,22 +53,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()
-        align([*text, "-o", f"{folder}/whole"])
+        run_align([*text, "-o", f"{folder}/whole"])
         seconds = time.monotonic() - began
         shards = [folder / f"shard{i}" for i in (1, 2, 3)]
         for i, shard in enumerate(shards, 1):
             settings = ["--threads", str(i), "--batch-tokens", str(700 * i)]
             settings += ["--chunk-pairs", str(3000 * i)]
-            align([*text, "-o", str(shard), "--shard", f"{i}/3", *settings])
+            run_align([*text, "-o", str(shard), "--shard", f"{i}/3", *settings])
         for kill in range(given.kills):
-            align([*text, "-o", f"{folder}/killed"], seconds * (kill + 1) / (given.kills + 2) / 2)
-        align([*text, "-o", f"{folder}/killed"])
+            run_align(
+                [*text, "-o", f"{folder}/killed"], seconds * (kill + 1) / (given.kills + 2) / 2
+            )
+        run_align([*text, "-o", f"{folder}/killed"])
         result = {
             "benchmark": "equality",
             "date": date.today().isoformat(),
-            "whole": measured([folder / "whole"]),
-            "shards": measured(shards),
-            "killed": measured([folder / "killed"]),
+            "whole": hash_lines([folder / "whole"]),
+            "shards": hash_lines(shards),
+            "killed": hash_lines([folder / "killed"]),
             "kills": given.kills,
         }
     result["equal"] = result["whole"] == result["shards"] == result["killed"]

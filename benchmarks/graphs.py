@@ -1,8 +1,9 @@
-"""Pairs a second of each form of the graph on one CPU thread, against eager PyTorch, in one run.
-The forms take turns, so that whatever else the machine does hits all of them alike.
+"""Times each form of the graph on one CPU thread against eager PyTorch, in pairs a second.
 
-    python benchmarks/graphs.py --quick
-    python benchmarks/graphs.py --preset paper --preset compact -o benchmarks/results/graphs.json
+    python -m mx_align.benchmarks.graphs --quick
+    python -m mx_align.benchmarks.graphs --preset paper --preset compact -o graphs.json
+
+The forms take turns, so that whatever else the machine does hits all of them alike.
 
 Weights are random: speed does not depend on them. Times are CPU seconds; "of peak" is the share
 of what one large fp32 matrix product reaches on the same thread.
@@ -10,13 +11,10 @@ of what one large fp32 matrix product reaches on the same thread.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -29,9 +27,10 @@ from ..export.check.probe import Feeds, feeds
 from ..export.graph.dtypes import find_ranges, half, int8
 from ..export.graph.fuse import DOMAIN, fuse
 from ..export.graph.mask_align import INPUTS, plain_graph, weights_of
-from ..trainer.config import ModelConfig, resolve
-from ..trainer.data.batches import cut
-from ..trainer.networks.mask_align import MaskAlign, symmetrize
+from ..trainer.config import ModelConfig, resolve_config
+from ..trainer.data.batches import group_by_length
+from ..trainer.networks.mask_align import MaskAlign, harmonic_mean
+from . import records
 
 VOCABULARY = 8000
 BATCH_TOKENS = 1024  # of the longer side, as in the engine
@@ -72,7 +71,7 @@ _BODIES = {
 
 
 def with_standard_attention(model: onnx.ModelProto, config: ModelConfig) -> onnx.ModelProto:
-    """A copy of a fused graph whose attentions are the `Attention` op of opset 23."""
+    """Return a fused graph whose attentions are the `Attention` op of opset 23."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version, copy.opset_import[0].version = 11, 23
@@ -89,12 +88,12 @@ def with_standard_attention(model: onnx.ModelProto, config: ModelConfig) -> onnx
 
 
 def make_batches(pairs: int, mean: float, seed: int = 1) -> list[Feeds]:
-    """Random pairs with lengths like those of real text, in batches of similar length."""
+    """Make random pairs with lengths like those of real text, in batches of similar length."""
     rng = np.random.default_rng(seed)
     source = rng.lognormal(np.log(mean) - 0.15, 0.55, pairs)
     target = source * rng.lognormal(0, 0.2, pairs)
     lengths = [np.clip(side, 2, 100).astype(int) for side in (source, target)]
-    groups = cut(lengths[0], lengths[1], BATCH_TOKENS)
+    groups = group_by_length(lengths[0], lengths[1], BATCH_TOKENS)
     return [
         feeds(
             [rng.integers(1, VOCABULARY, lengths[0][i], np.int32) for i in group],
@@ -104,8 +103,8 @@ def make_batches(pairs: int, mean: float, seed: int = 1) -> list[Feeds]:
     ]
 
 
-def flops(config: ModelConfig, batch: Feeds) -> float:
-    """Operations of all matrix products for a batch, padding included."""
+def count_flops(config: ModelConfig, batch: Feeds) -> float:
+    """Count the operations of all matrix products for a batch, padding included."""
     pairs = len(batch["src_lengths"])
     width, ff, layers = config.width, config.ff, config.decoder_layers
     total = 0.0
@@ -121,7 +120,7 @@ def flops(config: ModelConfig, batch: Feeds) -> float:
     return total
 
 
-def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def open_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -131,8 +130,8 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     )
 
 
-def peak(size: int = 1024) -> Run:
-    """One large fp32 product with a constant matrix."""
+def peak_product(size: int = 1024) -> Run:
+    """Return what computes one large fp32 product with a constant matrix."""
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((size, size)).astype(np.float32)
     value = helper.make_tensor_value_info
@@ -144,29 +143,29 @@ def peak(size: int = 1024) -> Run:
         [numpy_helper.from_array(matrix, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    run = session(model)
+    run = open_session(model)
     return lambda: run.run(None, {"x": matrix})
 
 
-def eager(model: MaskAlign, batches: list[Feeds]) -> Run:
+def eager_torch(model: MaskAlign, batches: list[Feeds]) -> Run:
     ready = [[torch.from_numpy(batch[name]).long() for name in INPUTS] for batch in batches]
 
     @torch.inference_mode()
     def run() -> None:
         for inputs in ready:
             fwd, bwd = model(*inputs)
-            symmetrize(fwd.weights, bwd.weights)
+            harmonic_mean(fwd.weights, bwd.weights)
 
     return run
 
 
-def over(model: onnx.ModelProto, batches: list[Feeds], outputs: list[str] | None) -> Run:
-    made = session(model)
+def run_batches(model: onnx.ModelProto, batches: list[Feeds], outputs: list[str] | None) -> Run:
+    made = open_session(model)
     return lambda: [made.run(outputs, batch) for batch in batches]
 
 
-def forms(config: ModelConfig, batches: list[Feeds], with_half: bool) -> dict[str, Run]:
-    """Each form of the network, ready to run over all batches."""
+def graph_forms(config: ModelConfig, batches: list[Feeds], with_half: bool) -> dict[str, Run]:
+    """Return each form of the network, ready to run over all batches."""
     torch.manual_seed(1)
     model = MaskAlign(config).eval()
     plain = plain_graph(config, weights_of(model))
@@ -174,20 +173,20 @@ def forms(config: ModelConfig, batches: list[Feeds], with_half: bool) -> dict[st
     few = [{name: value[:1] for name, value in batch.items()} for batch in batches[:3]]
     scores = ["scores"]
     made = {
-        "PyTorch eager": eager(model, batches),
-        "plain": over(plain, batches, scores),
-        "fused (fp32 of the bundle)": over(fused, batches, scores),
-        "fused, all outputs": over(fused, batches, None),
-        "fused, Attention op": over(with_standard_attention(fused, config), batches, scores),
-        "int8": over(int8(fused, find_ranges(fused, few)), batches, scores),
+        "PyTorch eager": eager_torch(model, batches),
+        "plain": run_batches(plain, batches, scores),
+        "fused (fp32 of the bundle)": run_batches(fused, batches, scores),
+        "fused, all outputs": run_batches(fused, batches, None),
+        "fused, Attention op": run_batches(with_standard_attention(fused, config), batches, scores),
+        "int8": run_batches(int8(fused, find_ranges(fused, few)), batches, scores),
     }
     if with_half:
-        made["fp16 (made for GPUs)"] = over(half(fused), batches, scores)
+        made["fp16 (made for GPUs)"] = run_batches(half(fused), batches, scores)
     return made
 
 
-def race(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each, in turns, after one run to warm up."""
+def time_in_turns(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+    """Return CPU seconds of each, in turns, after one run to warm up."""
     for run in runs.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -199,14 +198,14 @@ def race(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def measure(preset: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One preset's rows."""
-    config = replace(resolve(preset).model, src_vocab=VOCABULARY, tgt_vocab=VOCABULARY)
+def measure_preset(preset: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Time all forms of one preset."""
+    config = replace(resolve_config(preset).model, src_vocab=VOCABULARY, tgt_vocab=VOCABULARY)
     batches = make_batches(arguments.pairs, arguments.mean_length)
-    work = sum(flops(config, batch) for batch in batches)
+    work = sum(count_flops(config, batch) for batch in batches)
     size = 1024
-    runs = {"peak": peak(size), **forms(config, batches, arguments.fp16)}
-    seconds = race(runs, arguments.rounds)
+    runs = {"peak": peak_product(size), **graph_forms(config, batches, arguments.fp16)}
+    seconds = time_in_turns(runs, arguments.rounds)
     top = 2 * size**3 / statistics.median(seconds.pop("peak"))
     rows = {}
     for name, values in seconds.items():
@@ -224,24 +223,7 @@ def measure(preset: str, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    name = platform.processor()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-        name = names[0] if names else name
-    return {
-        "cpu": name,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "onnxruntime": onnxruntime.__version__,
-        "onnx": onnx.__version__,
-        "numpy": np.__version__,
-    }
-
-
-def show(preset: str, found: dict[str, Any]) -> None:
+def print_rows(preset: str, found: dict[str, Any]) -> None:
     print(f"{preset}: {found['gflop_per_pair']} GFLOP a pair, peak {found['peak_gflops']} GFLOP/s")
     for name, row in found["forms"].items():
         print(
@@ -264,9 +246,7 @@ def main() -> None:
         arguments.pairs, arguments.rounds = 48, 3
     torch.set_num_threads(1)
     result: dict[str, Any] = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        **records.describe_circumstances(("torch", "onnxruntime", "onnx", "numpy")),
         "pairs": arguments.pairs,
         "rounds": arguments.rounds,
         "mean_length": arguments.mean_length,
@@ -274,8 +254,8 @@ def main() -> None:
         "presets": {},
     }
     for preset in arguments.preset or ["paper", "compact"]:
-        result["presets"][preset] = measure(preset, arguments)
-        show(preset, result["presets"][preset])
+        result["presets"][preset] = measure_preset(preset, arguments)
+        print_rows(preset, result["presets"][preset])
     if arguments.output:
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)

@@ -1,9 +1,10 @@
-"""How wall time and memory of mx-align grow with the corpus: a straight line and a flat one.
-Corpora larger than the files repeat them. Writes the numbers, and a plot without any library.
+"""Measures how time and memory of mx-align grow with the corpus: a straight line and a flat one.
 
-    python benchmarks/growth.py de-en.mx corpus.de corpus.en --plot docs/images/growth.svg
-    python benchmarks/growth.py de-en.mx corpus.de corpus.en --pairs 10000000 --add growth.json
-    python benchmarks/growth.py --draw benchmarks/results/growth.json --plot docs/images/growth.svg
+    python -m mx_align.benchmarks.growth de-en.mx corpus.de corpus.en --plot growth.svg
+    python -m mx_align.benchmarks.growth de-en.mx corpus.de corpus.en --pairs 10000000 --add FILE
+    python -m mx_align.benchmarks.growth --draw benchmarks/results/growth.json --plot growth.svg
+
+Corpora larger than the files repeat them. Writes the numbers, and a plot without any library.
 """
 
 import argparse
@@ -12,31 +13,26 @@ import math
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .memory import repeated, run
+from ..engine.view.svg import Point, linear_scale, make_element, make_text, path_data
+from .memory import measure_size
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-Points = list[tuple[float, float]]
+Points = list[Point]
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 420, 320, 64, 40, 52, 40
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Runs of all sizes, one after the other, the smallest first."""
+def measure_sizes(options: argparse.Namespace) -> dict[str, Any]:
+    """Run all sizes, one after the other, the smallest first."""
     points: list[dict[str, Any]] = []
     for pairs in options.pairs:
-        with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-            files = [Path(folder) / name for name in ("c.src", "c.tgt")]
-            for file, path in zip(files, (options.src, options.tgt), strict=True):
-                with open(file, "w", encoding="utf-8", newline="\n") as stream:
-                    stream.writelines(f"{line}\n" for line in islice(repeated(path), pairs))
-            load = round(os.getloadavg()[0], 1)  # what else the machine did: wall time hangs on it
-            found = run(options.model, files, options.extra)
-            points.append({"pairs": pairs, **found, "load_before": load})
+        load = round(os.getloadavg()[0], 1)  # what else the machine does: wall time hangs on it
+        text = options.src, options.tgt
+        found = measure_size(options.model, text, pairs, options.scratch, options.extra)
+        points.append({"pairs": pairs, **found, "load_before": load})
         assert points[-1]["lines"] == pairs
         print(json.dumps(points[-1]), flush=True)
     return {
@@ -48,8 +44,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Results with those of further sizes; a size that was measured again has its new values."""
+def join_results(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Add the results of further sizes; a size that was measured again has its new values."""
     points = {point["pairs"]: point for found in (old, new) for point in found["points"]}
     note = new["note"] or old.get("note", "")
     return {**new, "note": note, "points": [points[pairs] for pairs in sorted(points)]}
@@ -58,62 +54,62 @@ def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 # ---- the plot ----
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Powers of ten that hold all values between them."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
-
-
-def panel(
-    left: float, title: str, unit: str, series: Sequence[Points], line: float | None = None
+def draw_panel(
+    left: int, title: str, unit: str, series: Sequence[Points], rate: float | None = None
 ) -> str:
-    """One chart with logarithmic axes; `line` is the rate of a straight line to compare with. Of
-    two series the second one has its values below."""
+    """Draw one chart with logarithmic axes, and a straight line for a `rate` to compare with.
+
+    Of two series the second one has its values below.
+    """
     xs, ys = zip(*(point for points in series for point in points), strict=True)
-    across, up = ticks(min(xs), max(xs)), ticks(min(ys), max(ys))
+    x_ticks, y_ticks = decade_ticks(min(xs), max(xs)), decade_ticks(min(ys), max(ys))
+    right = left + WIDTH - GAP
+    log_x = linear_scale(*(math.log10(x_ticks[k]) for k in (0, -1)), left + LEFT, right)
+    log_y = linear_scale(*(math.log10(y_ticks[k]) for k in (0, -1)), HEIGHT - BOTTOM, TOP)
 
-    def x(value: float) -> float:
-        share = math.log10(value / across[0]) / math.log10(across[-1] / across[0])
-        return left + LEFT + share * (WIDTH - LEFT - GAP)
+    def place(x: float, y: float) -> Point:
+        return log_x(math.log10(x)), log_y(math.log10(y))
 
-    def y(value: float) -> float:
-        share = math.log10(value / up[0]) / math.log10(up[-1] / up[0])
-        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-
-    parts = [f'<text x="{left + LEFT}" y="24" class="title">{title}</text>']
-    for value in up:
-        parts.append(f'<path d="M{x(across[0]):.1f} {y(value):.1f}H{x(across[-1]):.1f}"/>')
-        parts.append(f'<text x="{x(across[0]) - 8:.1f}" y="{y(value) + 4:.1f}" '
-                     f'text-anchor="end">{value:,g}</text>')  # fmt: skip
-    for value in across:
-        parts.append(f'<path d="M{x(value):.1f} {y(up[0]):.1f}V{y(up[-1]):.1f}"/>')
-        parts.append(f'<text x="{x(value):.1f}" y="{HEIGHT - BOTTOM + 18}" '
-                     f'text-anchor="middle">{short(value)}</text>')  # fmt: skip
-    parts.append(f'<text x="{(x(across[0]) + x(across[-1])) / 2:.1f}" y="{HEIGHT - 12}" '
-                 f'text-anchor="middle">pairs</text>')  # fmt: skip
-    if line is not None:
-        ends = [max(across[0], up[0] * line), min(across[-1], up[-1] * line)]
-        path = "L".join(f"{x(n):.1f} {y(n / line):.1f}" for n in ends)
-        parts.append(f'<path d="M{path}" class="line"/>')
+    parts = [make_text(title, x=left + LEFT, y=24, class_="title")]
+    for value in y_ticks:
+        x, y = place(x_ticks[0], value)
+        parts.append(make_element("path", d=f"M{x:.1f} {y:.1f}H{right:.1f}"))
+        parts.append(make_text(f"{value:,g}", x=x - 8, y=y + 4, text_anchor="end"))
+    for value in x_ticks:
+        x, y = place(value, y_ticks[0])
+        parts.append(make_element("path", d=f"M{x:.1f} {y:.1f}V{TOP:.1f}"))
+        name = f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
+        parts.append(make_text(name, x=x, y=HEIGHT - BOTTOM + 18, text_anchor="middle"))
+    middle = (left + LEFT + right) / 2
+    parts.append(make_text("pairs", x=middle, y=HEIGHT - 12, text_anchor="middle"))
+    if rate is not None:
+        ends = [max(x_ticks[0], y_ticks[0] * rate), min(x_ticks[-1], y_ticks[-1] * rate)]
+        line = path_data(place(n, n / rate) for n in ends)
+        parts.append(make_element("path", d=line, class_="line"))
     for number, points in enumerate(series):
-        path = "L".join(f"{x(n):.1f} {y(value):.1f}" for n, value in points)
-        parts.append(f'<g class="s{number}"><path d="M{path}" class="data"/>')
+        line = path_data(place(*point) for point in points)
+        parts.append(f'<g class="s{number}">' + make_element("path", d=line, class_="data"))
         for n, value in points:
-            parts.append(f'<circle cx="{x(n):.1f}" cy="{y(value):.1f}" r="4"/>')
-            place = f'x="{x(n):.1f}" y="{y(value) + (20 if number else -10):.1f}"'
-            text = f"{value:,.{0 if value >= 10 else 1}f} {unit}"
-            parts.append(f'<text {place} text-anchor="middle">{text}</text>')
+            x, y = place(n, value)
+            parts.append(make_element("circle", cx=x, cy=y, r=4))
+            told = f"{value:,.{0 if value >= 10 else 1}f} {unit}"
+            parts.append(make_text(told, x=x, y=y + (20 if number else -10), text_anchor="middle"))
         parts.append("</g>")
     return "\n".join(parts)
 
 
-def short(value: float) -> str:
-    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
+def decade_ticks(low: float, high: float) -> list[float]:
+    """Return the powers of ten that hold all values between them."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
 
 
-def draw(points: Sequence[dict[str, Any]]) -> str:
-    """An SVG of two charts: seconds, and megabytes. The straight line goes through the largest
-    run: its seconds of CPU, if known, since others may have used the machine at the same time."""
+def draw_growth(points: Sequence[dict[str, Any]]) -> str:
+    """Return an SVG file of two charts: seconds, and megabytes.
+
+    The straight line goes through the largest run: its seconds of CPU, if known, since others may
+    have used the machine at the same time.
+    """
 
     def series(name: str) -> Points:
         return [(p["pairs"], p[name]) for p in points if name in p]
@@ -128,8 +124,8 @@ font-family="sans-serif" font-size="12">
 .s0 text,.s0 circle{{fill:#1f6feb;stroke:none}} .s1 text,.s1 circle{{fill:#bc4c00;stroke:none}}
 </style>
 <rect width="100%" height="100%" fill="#fff"/>
-{panel(0, "Seconds: wall above, CPU below (dashed: linear)", "s", times, pairs / seconds)}
-{panel(WIDTH, "Peak memory, MB", "MB", [series("peak_mb")])}
+{draw_panel(0, "Seconds: wall above, CPU below (dashed: linear)", "s", times, pairs / seconds)}
+{draw_panel(WIDTH, "Peak memory, MB", "MB", [series("peak_mb")])}
 </svg>
 """
 
@@ -151,15 +147,15 @@ def main() -> None:
     if options.draw:
         found = json.loads(Path(options.draw).read_text("utf-8"))
     else:
-        found = measure(options)
+        found = measure_sizes(options)
     if options.add:
         options.results = options.results or options.add
         if Path(options.add).exists():
-            found = joined(json.loads(Path(options.add).read_text("utf-8")), found)
+            found = join_results(json.loads(Path(options.add).read_text("utf-8")), found)
     if options.results:
         Path(options.results).write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     if options.plot:
-        Path(options.plot).write_text(draw(found["points"]), "utf-8")
+        Path(options.plot).write_text(draw_growth(found["points"]), "utf-8")
 
 
 if __name__ == "__main__":

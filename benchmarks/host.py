@@ -1,7 +1,8 @@
-"""How many pairs a second everything but the model handles, and where that time goes.
+"""Measures how many pairs a second everything but the model handles, and where that time goes.
+
 Runs the real pipeline with a stand-in for the model that returns prepared scores.
 
-    python benchmarks/host.py corpus.de corpus.en --vocab joint.spm --pairs 100000
+    python -m mx_align.benchmarks.host corpus.de corpus.en --vocab joint.spm --pairs 100000
 """
 
 import argparse
@@ -20,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from ..engine.align import pipeline
-from ..engine.align.decoding import Rule
-from ..engine.align.pipeline import Engine, Work, stream
-from ..engine.links.formats import Format
+from ..engine.align.decoding import LinkRule
+from ..engine.align.pipeline import ChunkWork, Recipe, stream_chunks
+from ..engine.links.formats import LinkFormat
 from ..engine.text import corpus
-from ..engine.text.corpus import Reader, Source
-from ..engine.text.words import Tokenizer
+from ..engine.text.corpus import ChunkReader, ParallelFiles
+from ..engine.text.pieces import PieceTokenizer
 from ..engine.types import Batch
 
 
-class Canned:
+class InstantBackend:
     """A backend that takes no time: one link per source piece, well inside every sentence."""
 
     name, precision, steady, grain, finds_links = "canned", "fp32", True, 1, False
@@ -41,11 +42,11 @@ class Canned:
     def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, Any]:
         shape = (*batch.src.shape, batch.tgt.shape[1])
         if shape not in self.prepared:
-            self.prepared[shape] = self.make(*shape)
+            self.prepared[shape] = self.make_links(*shape)
         return {"scores": self.prepared[shape]}
 
-    def make(self, rows: int, n_src: int, n_tgt: int) -> np.ndarray:
-        """Links only where a sentence padded to this size surely has pieces."""
+    def make_links(self, rows: int, n_src: int, n_tgt: int) -> np.ndarray:
+        """Make links only where a sentence padded to this size surely has pieces."""
         scores = np.full((rows, n_src, n_tgt), 0.01, np.float32)
         sure_src, sure_tgt = max(1, n_src - 16), max(1, n_tgt - 16)
         sure_src = max(sure_src, n_src - 3 if n_src <= 64 else 0)
@@ -82,29 +83,28 @@ class Clock:
         setattr(owner, name, timed)
 
 
-def text_of(done: pipeline.Done) -> bytes:
+def join_lines(done: pipeline.FinishedChunk) -> bytes:
     return ("\n".join(done.items[0]) + "\n").encode()
 
 
-def profile(engine: Engine, reader: Reader, chunks: int) -> dict[str, float]:
-    """Microseconds per pair by stage, all in one thread."""
+def profile_stages(recipe: Recipe, reader: ChunkReader, chunks: int) -> dict[str, float]:
+    """Return microseconds per pair by stage, all in one thread."""
     clock = Clock()
-    clock.wrap(reader, "_take", "read")
-    clock.wrap(corpus, "_digest", "digest")
-    clock.wrap(Tokenizer, "encode_many", "tokenise")
-    clock.wrap(pipeline, "plan", "batch")
-    clock.wrap(pipeline, "pack", "batch")
-    clock.wrap(Canned, "run", "stand-in for the model")
-    clock.wrap(pipeline, "find", "decode")
-    clock.wrap(pipeline, "link", "decode")
-    clock.wrap(Format, "__call__", "format")
-    clock.wrap(sys.modules[__name__], "text_of", "join lines")
+    clock.wrap(reader, "_read_lines", "read")
+    clock.wrap(corpus._Lines, "digest", "digest")
+    clock.wrap(PieceTokenizer, "encode_many", "tokenise")
+    clock.wrap(pipeline, "plan_units", "batch")
+    clock.wrap(pipeline, "pack_batch", "batch")
+    clock.wrap(InstantBackend, "run", "stand-in for the model")
+    clock.wrap(pipeline, "find_piece_links", "decode")
+    clock.wrap(pipeline, "link_words", "decode")
+    clock.wrap(LinkFormat, "__call__", "format")
+    clock.wrap(sys.modules[__name__], "join_lines", "join lines")
     pairs, start = 0, time.thread_time()
-    for chunk in islice(reader.chunks(), chunks):
-        work = Work(engine, chunk)
-        for planned in work.prepare():
-            work.run(*planned)
-        text_of(work.result)
+    for chunk in islice(reader.read_chunks(), chunks):
+        work = ChunkWork(recipe, chunk)
+        pipeline.run_batches(work, work.prepare())
+        join_lines(work.result)
         pairs += len(chunk.src)
     total = time.thread_time() - start
     stages = dict(clock.seconds)
@@ -126,21 +126,23 @@ def main() -> None:
     options = parser.parse_args()
 
     gc.set_threshold(200_000, 20, 100)  # as the command does
-    tokenizer = Tokenizer.load(options.vocab, lowercase=True)
-    backend = Canned(options.threads, options.batch_tokens)
-    engine = Engine(
-        backend, (tokenizer, tokenizer), 256, Rule(), Rule(), [Format("pharaoh")],
+    tokenizer = PieceTokenizer.load(options.vocab, lowercase=True)
+    backend = InstantBackend(options.threads, options.batch_tokens)
+    recipe = Recipe(
+        backend, (tokenizer, tokenizer), 256, LinkRule(), LinkRule(), [LinkFormat("pharaoh")],
         options.batch_tokens,
     )  # fmt: skip
     chunks = -(-options.pairs // options.chunk)
     rates, cpu = [], []
     for _ in range(options.repeat):
-        reader = Reader(Source(options.src, options.tgt), options.chunk)
+        reader = ChunkReader(ParallelFiles(options.src, options.tgt), options.chunk)
         start, used = time.perf_counter(), time.process_time()
         pairs = 0
         with open(os.devnull, "wb") as out:
-            for done in stream(engine, islice(reader.chunks(), chunks), options.threads):
-                out.write(text_of(done))
+            for done in stream_chunks(
+                recipe, islice(reader.read_chunks(), chunks), options.threads
+            ):
+                out.write(join_lines(done))
                 pairs += done.counts.pairs
         rates.append(pairs / (time.perf_counter() - start))
         cpu.append(pairs / (time.process_time() - used))
@@ -152,8 +154,8 @@ def main() -> None:
         "python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count(),
     }  # fmt: skip
     if options.profile:
-        reader = Reader(Source(options.src, options.tgt), options.chunk)
-        result["microseconds_per_pair"] = profile(engine, reader, min(chunks, 6))
+        reader = ChunkReader(ParallelFiles(options.src, options.tgt), options.chunk)
+        result["microseconds_per_pair"] = profile_stages(recipe, reader, min(chunks, 6))
     print(json.dumps(result, indent=2))
 
 

@@ -1,13 +1,13 @@
-"""One model for several language pairs against one for each, with the same steps for every pair.
+"""Compares one model for several language pairs with one for each, at equal steps for every pair.
 
-    python benchmarks/joint.py --data DATA --set en-fr --set de-en --steps 1000 --work DIR
-    python benchmarks/joint.py --data DATA --steps 3000 --work DIR --bundle de-en=de-en.mx ...
+    python -m mx_align.benchmarks.joint --data DATA --set en-fr --set de-en --steps 1000 --work DIR
+    python -m mx_align.benchmarks.joint --data DATA --work DIR --bundle de-en=de-en.mx ...
 
-All models are students, from the same seed links. In the joint text the language that the sets
-share is the target, and pairs of all sets are mixed; its model has the steps of the separate ones
-together. The gold pairs are the last of every text: nothing is learned from them, but stopping and
-threshold go by them (not by their links). The command goes on where it was stopped. Separate models
-that are trained already are given as `--bundle SET=PATH`.
+All models are students, from the same statistical links. In the joint text the language that the
+sets share is the target, and pairs of all sets are mixed; its model has the steps of the separate
+ones together. The gold pairs are the last of every text: nothing is learned from them, but stopping
+and threshold go by them (not by their links). The command goes on where it was stopped. Separate
+models that are trained already are given as `--bundle SET=PATH`.
 """
 
 import os
@@ -22,11 +22,17 @@ import click
 from ..engine.aligner import Aligner
 from ..engine.bundle.bundle import Bundle
 from ..engine.errors import MxError
-from ..engine.links.link_files import format_scored, parse_scored, read_links
-from ..engine.links.scoring import best_threshold, bootstrap, count_all, score_counts
+from ..engine.links.link_files import read_link_file
+from ..engine.links.link_lines import format_scored_links, parse_scored_links
+from ..engine.links.scoring import (
+    best_threshold,
+    bootstrap_intervals,
+    count_sentences,
+    score_counts,
+)
 from ..engine.text.files import read_lines
 from . import accuracy, records, watch
-from .systems import Text, module
+from .systems import Text, module_command
 
 LOWEST = 0.05  # score of the links from which thresholds are chosen
 
@@ -45,68 +51,68 @@ class Lesson:
         return self.src, self.tgt, self.links
 
 
-def taught(text: Text, log: Path) -> Lesson:
-    """A set with the links of the statistical aligner, made unless they are there."""
-    links = text.src.with_name("seeds.links")
+def learn_links(text: Text, log: Path) -> Lesson:
+    """Add the links of the statistical aligner to a set, made unless they are there."""
+    links = text.src.with_name("statistical.links")
     if not links.exists():
-        command = module("mx_align.engine.commands.seed", text.src, text.tgt, "--lowercase")
-        watch.run((*command, "-o", os.devnull, "--scores", str(links)), log)
+        command = module_command("mx_align.engine.commands.seed", text.src, text.tgt, "--lowercase")
+        watch.run_command((*command, "-o", os.devnull, "--scores", str(links)), log)
     return Lesson(text.src, text.tgt, links, text.gold_pairs)
 
 
-def shared(names: tuple[str, ...]) -> str:
-    """The language that all sets have."""
-    counts = Counter(side for name in set(names) for side in sides(name))
+def shared_language(names: tuple[str, ...]) -> str:
+    """Return the language that all sets have."""
+    counts = Counter(side for name in set(names) for side in text_sides(name))
     language, count = counts.most_common(1)[0]
     if count < len(names) or len(names) < 2:
         raise MxError(f"give two sets or more that share a language, not {' and '.join(names)}")
     return language
 
 
-def sides(name: str) -> tuple[str, str]:
+def text_sides(name: str) -> tuple[str, str]:
     return accuracy.SETS[name].src, accuracy.SETS[name].tgt
 
 
-def mixed(lessons: dict[str, Lesson], language: str, folder: Path) -> Lesson:
-    """All pairs with `language` as the target, in random order, gold pairs last."""
+def mix_texts(lessons: dict[str, Lesson], language: str, folder: Path) -> Lesson:
+    """Write all pairs with `language` as the target, in random order, gold pairs last."""
     folder.mkdir(parents=True, exist_ok=True)
     learned, gold = [], []
     for name, lesson in lessons.items():
         rows = list(zip(*map(read_lines, lesson.files), strict=True))
-        if sides(name)[0] == language:
-            rows = [(tgt, src, turned(links)) for src, tgt, links in rows]
+        if text_sides(name)[0] == language:
+            rows = [(tgt, src, swap_links(links)) for src, tgt, links in rows]
         learned += rows[: -lesson.gold_pairs]
         gold += rows[-lesson.gold_pairs :]
     random.Random(0).shuffle(learned)
-    paths = folder / "text.src", folder / "text.tgt", folder / "seeds.links"
+    paths = folder / "text.src", folder / "text.tgt", folder / "statistical.links"
     for path, lines in zip(paths, zip(*learned, *gold, strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return Lesson(*paths, len(gold))
 
 
-def turned(line: str) -> str:
-    """Links with the other side first: `0-2:0.8` becomes `2-0:0.8`."""
-    return format_scored(sorted((j, i, score) for i, j, score in parse_scored(line)))
+def swap_links(line: str) -> str:
+    """Put the other side of links first: `0-2:0.8` becomes `2-0:0.8`."""
+    return format_scored_links(sorted((j, i, score) for i, j, score in parse_scored_links(line)))
 
 
-def learn(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path, watch.Cost]:
+def train_student(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path, watch.Cost]:
     """Train a student and export it."""
     folder.mkdir(parents=True, exist_ok=True)
     run, bundle = folder / "run", folder / "model.mx"
-    train = module(
+    train = module_command(
         "mx_align.trainer", lesson.src, lesson.tgt, "-o", run, "--student", "--lowercase",
         "--teacher", lesson.links, "--valid-last", lesson.gold_pairs, "--patience", 0, *flags,
     )  # fmt: skip
-    cost = watch.run(train, folder / "log")
-    export = module(
+    cost = watch.run_command(train, folder / "log")
+    export = module_command(
         "mx_align.export.commands.export", run, "-o", bundle, "--force", "--kernels", "none"
     )
-    return bundle, cost + watch.run(export, folder / "log")
+    return bundle, cost + watch.run_command(export, folder / "log")
 
 
-def score(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
-    """AER on a set's gold pairs with the bundle's threshold, and with the best one."""
-    gold = read_links(str(text.gold)).fit(text.gold_pairs, str(text.src)).sentences
+def score_bundle(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
+    """Return AER on a set's gold pairs with the bundle's threshold, and with the best one."""
+    gold = read_link_file(str(text.gold)).fit_length(text.gold_pairs, str(text.src)).sentences
     src, tgt = (list(read_lines(path))[-text.gold_pairs :] for path in (text.src, text.tgt))
     aligner = Aligner.load(bundle, threshold=LOWEST)
     found = aligner.align(tgt, src) if swap else aligner.align(src, tgt)
@@ -117,18 +123,18 @@ def score(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:
     ]  # fmt: skip
     threshold = Bundle.load(bundle).manifest.thresholds.aer
     links = [{(i, j) for i, j, value in one if value >= threshold} for one in candidates]
-    counts = count_all(links, gold)
+    counts = count_sentences(links, gold)
     best, at_best = best_threshold(candidates, gold)
     return {
-        "aer": accuracy.percent(score_counts(counts).aer),
-        "interval": [accuracy.percent(end) for end in bootstrap(counts)["aer"]],
+        "aer": accuracy.as_percent(score_counts(counts).aer),
+        "interval": [accuracy.as_percent(end) for end in bootstrap_intervals(counts)["aer"]],
         "threshold": threshold,
-        "best_aer": accuracy.percent(at_best.aer),
+        "best_aer": accuracy.as_percent(at_best.aer),
         "best_threshold": round(best, 4),
     }
 
 
-def settings_of(bundle: Path) -> dict[str, Any]:
+def bundle_settings(bundle: Path) -> dict[str, Any]:
     settings = Bundle.load(bundle).manifest.training["settings"]
     return {name: settings[name] for name in ("steps", "vocab_size", "fold_accents")}
 
@@ -161,14 +167,16 @@ def main(
     path: Path,
 ) -> None:
     try:
-        language = shared(names)
-        bundles = accuracy.named(given, "--bundle")
-        texts = {name: accuracy.prepare(data, name, None, work) for name in names}
-        lessons = {name: taught(text, work / "seed.log") for name, text in texts.items()}
+        language = shared_language(names)
+        bundles = accuracy.split_name(given, "--bundle")
+        texts = {name: accuracy.prepare_text(data, name, None, work) for name in names}
+        lessons = {
+            name: learn_links(text, work / "statistical.log") for name, text in texts.items()
+        }
         together = " + ".join(names)
         todo = {name: (lesson, steps, 16000) for name, lesson in lessons.items()}
         todo[together] = (
-            mixed(lessons, language, work / "joint"), steps * len(names), joint_vocab
+            mix_texts(lessons, language, work / "joint"), steps * len(names), joint_vocab
         )  # fmt: skip
         for name, (lesson, count, pieces) in todo.items():
             flags = ["--steps", count, "--eval-every", count, "--vocab-size", pieces]
@@ -177,14 +185,15 @@ def main(
             if name in bundles:
                 bundle, cost = Path(bundles[name]), None
             else:
-                bundle, cost = learn(lesson, folder, [*flags, "--threads", threads])
+                bundle, cost = train_student(lesson, folder, [*flags, "--threads", threads])
             for one in names if name == together else (name,):
-                swap = name == together and sides(one)[0] == language
-                row = score(bundle, texts[one], swap)
+                swap = name == together and text_sides(one)[0] == language
+                row = score_bundle(bundle, texts[one], swap)
                 click.echo(f"{one} by the model of {name}: {row}")
-                records.add(path, f"{one} by {name}, {steps} steps each", {
-                    "set": one, "model": name, **settings_of(bundle), **row,
-                    "train": cost and cost.rounded(), **records.circumstances(accuracy.PACKAGES),
+                records.add_run(path, f"{one} by {name}, {steps} steps each", {
+                    "set": one, "model": name, **bundle_settings(bundle), **row,
+                    "train": cost and cost.round_values(),
+                    **records.describe_circumstances(accuracy.PACKAGES),
                 })  # fmt: skip
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None

@@ -1,9 +1,10 @@
-"""The GPU kernels: what the compiler made of them, anywhere; speed against the twins, on a GPU.
+"""Shows what the compiler made of the GPU kernels, and on a GPU their speed against the twins.
 
-    python benchmarks/kernels.py --heads 4 --head-width 64 [--architectures sm_80,sm_90]
+    python -m mx_align.benchmarks.kernels --heads 4 --head-width 64 [--architectures sm_80,sm_90]
 
 Without a GPU it prints registers, shared memory and the warps that fit on a multiprocessor; what a
-GPU would make of that is not guessed. With one, `mx-doctor`'s checks are run and timed too."""
+GPU would make of that is not guessed. With one, `mx-doctor`'s checks are run and timed too.
+"""
 
 import click
 
@@ -19,8 +20,8 @@ LIMITS = {
 }
 
 
-def occupancy(architecture: str, registers: int, shared: int, threads: int) -> float:
-    """The share of a multiprocessor's warps that can be there at once."""
+def warp_occupancy(architecture: str, registers: int, shared: int, threads: int) -> float:
+    """Return the share of a multiprocessor's warps that can be there at once."""
     all_registers, all_shared, most = LIMITS[architecture]
     warps = threads // 32
     per_block = -(-registers * 32 // 256) * 256 * warps
@@ -35,43 +36,51 @@ def occupancy(architecture: str, registers: int, shared: int, threads: int) -> f
 def main(heads: int, head_width: int, architectures: str) -> None:
     """Compile the kernels of a model of this shape and print what came out."""
     from ..engine.errors import BackendError
-    from ..export.kernels import ARCHITECTURES, archive, check_architectures, compile_variant
-    from ..export.kernels import variants as needed
+    from ..export.kernels import (
+        ARCHITECTURES,
+        check_architectures,
+        compile_variant,
+        list_variants,
+        pack_archive,
+    )
 
     chosen = architectures.split(",") if architectures else list(ARCHITECTURES)
     print("| GPU | kernel | registers | spilled | shared | threads | occupancy | cubin |")
     print("|---|---|---|---|---|---|---|---|")
     archives = {}
     for name in check_architectures(chosen):
-        made = [compile_variant(variant, name) for variant in needed(heads, head_width, name)]
-        archives[name] = archive(made)
+        made = [
+            compile_variant(variant, name) for variant in list_variants(heads, head_width, name)
+        ]
+        archives[name] = pack_archive(made)
         for one in made:
             entry = one.entry
-            share = occupancy(name, one.registers, entry.shared, entry.threads)
+            share = warp_occupancy(name, one.registers, entry.shared, entry.threads)
             print(
                 f"| {name} | {entry.name} | {one.registers} | {one.spilled} | {entry.shared} | "
                 f"{entry.threads} | {share:.0%} | {len(one.cubin) / 1024:.0f} KB |"
             )
     try:
-        measure(archives)
+        time_kernels(archives)
     except BackendError as error:
         print(f"\nno speeds: {error}")
 
 
-def measure(archives: dict[str, bytes]) -> None:
+def time_kernels(archives: dict[str, bytes]) -> None:
     """Time every kernel on every GPU, against its twin."""
-    from ..engine.commands.doctor import run_checks
-    from ..engine.runtime.gpu.devices import GpuOptions, open_devices
-    from ..engine.runtime.gpu.kernels.launch import Archive, fitting
+    from ..engine.runtime.backends import GpuOptions
+    from ..engine.runtime.gpu.devices import open_devices
+    from ..engine.runtime.gpu.kernel_checks import check_kernels
+    from ..engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
 
     for device in open_devices(GpuOptions()):
-        name = fitting(device.capability, list(archives))
+        name = choose_architecture(device.capability, list(archives))
         if name is None:
             continue
         print(
             f"\n| {device.name} | shape | difference | microseconds | G/s |\n|---|---|---|---|---|"
         )
-        for check in run_checks(device, Archive(archives[name], name)):
+        for check in check_kernels(device, KernelArchive(archives[name], name)):
             rate = check.work / check.seconds / 1e9
             print(
                 f"| {check.kernel} | {check.shape} | {check.difference:.1e} | "

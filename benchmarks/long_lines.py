@@ -1,8 +1,9 @@
-"""Whether links stay as good when sentences are joined into long lines: AER of a bundle on a gold
-set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
+"""Measures whether links stay as good when sentences are joined into long lines.
 
-    python benchmarks/long_lines.py en-fr.mx test.en test.fr test.talp --name en-fr
-    python benchmarks/long_lines.py en-fr.mx corpus.en corpus.fr --pairs 1500
+AER of a bundle on a gold set as it is, and with 2, 5 and 10 neighbouring pairs made one line each.
+
+    python -m mx_align.benchmarks.long_lines en-fr.mx test.en test.fr test.talp --name en-fr
+    python -m mx_align.benchmarks.long_lines en-fr.mx corpus.en corpus.fr --pairs 1500
 
 `--ended` leaves out pairs that are no sentences, such as headings, which nothing tells apart once
 they are joined; `--marks attached` puts all marks at the ends of the words before them, as in text
@@ -17,10 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.aligner import Aligner
-from ..engine.links.link_files import Gold, read_links
-from ..engine.links.scoring import bootstrap, compare, count_all, score_counts
+from ..engine.links.link_files import read_link_file
+from ..engine.links.link_lines import Gold
+from ..engine.links.scoring import (
+    bootstrap_intervals,
+    compare_systems,
+    count_sentences,
+    score_counts,
+)
 from ..engine.text.files import read_pairs
-from ..engine.text.words import split
+from ..engine.text.words import split_words
 from . import records
 
 ATTACHED = frozenset(".!?…:;,。！？：；、")
@@ -31,13 +38,15 @@ Change = Callable[[list[str]], tuple[list[str], list[int]]]
 Pair = tuple[list[str], list[str], Gold, Links]  # the links are those of the single pairs
 
 
-def ended(*sides: list[str]) -> bool:
+def ends_sentence(*sides: list[str]) -> bool:
     return ENDS.issuperset(side[-1][-1:] for side in sides if side)
 
 
-def attached(words: list[str]) -> tuple[list[str], list[int]]:
-    """The words with marks at the ends of those before them, as in text that is not tokenised, and
-    the place of each of the old ones."""
+def attach_marks(words: list[str]) -> tuple[list[str], list[int]]:
+    """Put marks at the ends of the words before them, as in text that is not tokenised.
+
+    Returns the words, and the place of each of the old ones among them.
+    """
     new: list[str] = []
     places = []
     for word in words:
@@ -49,13 +58,13 @@ def attached(words: list[str]) -> tuple[list[str], list[int]]:
     return new, places
 
 
-def without(words: list[str]) -> tuple[list[str], list[int]]:
-    """The words without a mark at their end, and the place of each that is left."""
+def drop_marks(words: list[str]) -> tuple[list[str], list[int]]:
+    """Return the words without a mark at their end, and the place of each that is left."""
     kept = words[:-1] if words and words[-1] in ENDS else words
     return kept, list(range(len(kept)))
 
 
-def changed(pair: Words, gold: Gold, change: Change) -> tuple[Words, Gold]:
+def change_words(pair: Words, gold: Gold, change: Change) -> tuple[Words, Gold]:
     (src, i_places), (tgt, j_places) = map(change, pair)
     sure, possible = (
         frozenset(
@@ -66,9 +75,8 @@ def changed(pair: Words, gold: Gold, change: Change) -> tuple[Words, Gold]:
     return (src, tgt), Gold(sure, possible)
 
 
-def join(pairs: list[Pair]) -> Pair:
-    """One pair of them all, with their links, those of gold as well, moved to where the words are
-    now."""
+def join_pairs(pairs: list[Pair]) -> Pair:
+    """Make one pair of them all, with links and gold moved to where the words are now."""
     src: list[str] = []
     tgt: list[str] = []
     sure, possible, found = set(), set(), set()
@@ -79,17 +87,17 @@ def join(pairs: list[Pair]) -> Pair:
     return src, tgt, Gold(frozenset(sure), frozenset(possible)), frozenset(found)
 
 
-def aligned(aligner: Aligner, pairs: Sequence[Any]) -> list[Links]:
+def align_text(aligner: Aligner, pairs: Sequence[Any]) -> list[Links]:
     found = aligner.align([p[0] for p in pairs], [p[1] for p in pairs])
     return [frozenset(one.links) for one in found]
 
 
-def measure(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
-    """AER of the pairs, and by how much it is higher than that of the links they came with."""
+def measure_aer(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
+    """Return AER of the pairs, and how much higher it is than that of their own links."""
     gold = [p[2] for p in pairs]
-    counts = count_all(aligned(aligner, pairs), gold)
-    found, ends = score_counts(counts), bootstrap(counts)["aer"]
-    change = compare(count_all([p[3] for p in pairs], gold), counts)
+    counts = count_sentences(align_text(aligner, pairs), gold)
+    found, ends = score_counts(counts), bootstrap_intervals(counts)["aer"]
+    change = compare_systems(count_sentences([p[3] for p in pairs], gold), counts)
     words = sum(len(p[0]) + len(p[1]) for p in pairs) / (2 * len(pairs))
     numbers = {"aer": found.aer, "low": ends[0], "high": ends[1], "precision": found.precision,
                "recall": found.recall, "more": change.difference["aer"],
@@ -116,29 +124,29 @@ def main() -> None:
     if (arguments.gold and arguments.pairs) or (arguments.name and not arguments.gold):
         command.error("--pairs is for text without gold links, --name for text with them")
     lines = islice(read_pairs(arguments.src, arguments.tgt), arguments.pairs)
-    text = [(split(s), split(t)) for s, t in lines]
+    text = [(split_words(s), split_words(t)) for s, t in lines]
     aligner = Aligner.load(
         arguments.bundle, langs=arguments.langs, backend="cpu", dtype=arguments.dtype
     )
     gold = [Gold(frozenset(), frozenset())] * len(text)
     if arguments.gold:
-        gold = list(read_links(arguments.gold).fit(len(text), arguments.src).sentences)
+        gold = list(read_link_file(arguments.gold).fit_length(len(text), arguments.src).sentences)
     if arguments.ended:
         text, gold = zip(
-            *(one for one in zip(text, gold, strict=True) if ended(*one[0])), strict=True
+            *(one for one in zip(text, gold, strict=True) if ends_sentence(*one[0])), strict=True
         )
-    if change := {"attached": attached, "none": without}.get(arguments.marks):
-        both = [changed(*one, change) for one in zip(text, gold, strict=True)]
+    if change := {"attached": attach_marks, "none": drop_marks}.get(arguments.marks):
+        both = [change_words(*one, change) for one in zip(text, gold, strict=True)]
         text, gold = [pair for pair, _ in both], [links for _, links in both]
-    alone = aligned(aligner, text)
+    alone = align_text(aligner, text)
     if not arguments.gold:
         gold = [Gold(links, links) for links in alone]
     pairs = [(s, t, *found) for (s, t), *found in zip(text, gold, alone, strict=True)]
     joined: dict[str, dict[str, float]] = {}
     print("joined  lines  words   AER (95 %)            P      R       more than single (95 %)")
     for number in arguments.joins:
-        rows = [join(pairs[k : k + number]) for k in range(0, len(pairs), number)]
-        row = measure(aligner, rows)
+        rows = [join_pairs(pairs[k : k + number]) for k in range(0, len(pairs), number)]
+        row = measure_aer(aligner, rows)
         joined[str(number)] = row
         print(
             f"x{number:<6} {row['lines']:>5}  {row['words']:>5}  "
@@ -147,8 +155,11 @@ def main() -> None:
             f"{row['more']:+.2f} ({row['more_low']:+.2f} to {row['more_high']:+.2f})"
         )
     if arguments.name:
-        about = {"signature": aligner.signature(), **records.circumstances(("onnxruntime",))}
-        records.add(arguments.json, arguments.name, {**about, "joined": joined})
+        about = {
+            "signature": aligner.signature(),
+            **records.describe_circumstances(("onnxruntime",)),
+        }
+        records.add_run(arguments.json, arguments.name, {**about, "joined": joined})
 
 
 if __name__ == "__main__":

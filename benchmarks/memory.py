@@ -1,45 +1,52 @@
-"""Peak memory of mx-align for corpora of different sizes: it must not grow with them.
-A corpus that is too small is repeated, so give one with as many different words as possible.
+"""Measures the peak memory of mx-align for corpora of different sizes: it must not grow with them.
 
-    python benchmarks/memory.py de-en.mx corpus.de corpus.en --pairs 100000 1000000
+    python -m mx_align.benchmarks.memory de-en.mx corpus.de corpus.en --pairs 100000 1000000
+
+A corpus that is too small is repeated, so give one with as many different words as possible.
 """
 
 import argparse
-import hashlib
 import json
-import os
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from ..engine.text.files import read_lines
+from ..engine.storage import file_sha256
+from ..engine.text.files import count_lines, read_lines
+from .systems import module_command
+from .watch import run_command
 
 
-def repeated(path: str) -> Iterator[str]:
+def repeat_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a file again and again."""
     while True:
         yield from read_lines(path)
 
 
-def run(model: str, files: list[Path], extra: list[str]) -> dict[str, float | int | str]:
-    """Runs the command; its peak resident memory in MB, time, lines and checksum."""
-    out = files[0].with_name("out")
-    line = [sys.executable, "-m", "mx_align.engine.commands.align", *map(str, files), "-m", model, "-o", str(out),
-            "--quiet", "--restart", *extra]  # fmt: skip
-    start = time.perf_counter()
-    process = os.spawnv(os.P_NOWAIT, sys.executable, line)
-    _, status, usage = os.wait4(process, 0)
-    assert status == 0, status
-    data = out.read_bytes()
-    return {
-        "peak_mb": round(usage.ru_maxrss / 1024, 1),
-        "seconds": round(time.perf_counter() - start, 1),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "lines": data.count(b"\n"),
-        "sha256": hashlib.sha256(data).hexdigest()[:16],
-    }
+def measure_size(
+    model: str, text: Sequence[str], pairs: int, scratch: str | None, flags: Sequence[str]
+) -> dict[str, Any]:
+    """Align so many pairs of two files; return peak memory in MB, seconds, lines and checksum."""
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name)
+        files = folder / "c.src", folder / "c.tgt"
+        for file, path in zip(files, text, strict=True):
+            with open(file, "w", encoding="utf-8", newline="\n") as stream:
+                stream.writelines(f"{line}\n" for line in islice(repeat_lines(path), pairs))
+        out = folder / "out"
+        command = module_command(
+            "mx_align.engine.commands.align", *files, "-m", model, "-o", out, "--quiet", *flags
+        )
+        cost = run_command(command, folder / "log")
+        return {
+            "peak_mb": round(cost.peak_mb, 1),
+            "seconds": round(cost.wall, 1),
+            "cpu_seconds": round(cost.cpu, 1),
+            "lines": count_lines(out),
+            "sha256": file_sha256(out)[:16],
+        }
 
 
 def main() -> None:
@@ -51,17 +58,13 @@ def main() -> None:
     parser.add_argument("--scratch", help="folder for the corpora and links")
     parser.add_argument("extra", nargs="*", help="flags of mx-align, after --")
     options = parser.parse_args()
-    results = {}
+    peaks = []
     for pairs in options.pairs:
-        with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-            files = [Path(folder) / name for name in ("c.src", "c.tgt")]
-            for file, path in zip(files, (options.src, options.tgt), strict=True):
-                with open(file, "w", encoding="utf-8", newline="\n") as stream:
-                    stream.writelines(f"{line}\n" for line in islice(repeated(path), pairs))
-            results[pairs] = run(options.model, files, options.extra)
-            print(json.dumps({pairs: results[pairs]}), flush=True)
-    first, last = results[options.pairs[0]], results[options.pairs[-1]]
-    print(json.dumps({"growth": round(float(last["peak_mb"]) / float(first["peak_mb"]), 3)}))
+        text = options.src, options.tgt
+        found = measure_size(options.model, text, pairs, options.scratch, options.extra)
+        print(json.dumps({pairs: found}), flush=True)
+        peaks.append(found["peak_mb"])
+    print(json.dumps({"growth": round(peaks[-1] / peaks[0], 3)}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Results on disk: one JSON file per benchmark, to which runs are added one at a time.
-Knows dates, hardware and versions; what a run contains is up to each benchmark."""
+"""Keeps results on disk: one JSON file per benchmark, to which runs are added one at a time.
+
+Knows dates, hardware and versions; what a run contains is up to each benchmark.
+"""
 
 import hashlib
 import json
@@ -11,36 +13,36 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..engine.text.files import atomic_write
+from ..engine.storage import atomic_write, hash_file
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The runs kept in a file by name; none if there is no such file yet."""
+def load_runs(path: Path) -> dict[str, Any]:
+    """Return the runs kept in a file by name; none if there is no such file yet."""
     return dict(json.loads(path.read_text("utf-8"))["runs"]) if path.exists() else {}
 
 
-def add(path: Path, name: str, run: dict[str, Any]) -> None:
+def add_run(path: Path, name: str, run: dict[str, Any]) -> None:
     """Put a run into the file, in place of an older one of that name; all others stay."""
-    runs = {**load(path), name: run}
+    runs = {**load_runs(path), name: run}
     data = {"benchmark": path.stem, "runs": dict(sorted(runs.items()))}
     with atomic_write(path) as file:
         file.write(json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
-def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """When and on what something was measured."""
+def describe_circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Return when and on what something was measured."""
     return {
         "date": date.today().isoformat(),
-        "hardware": hardware(),
+        "hardware": describe_hardware(),
         "load": round(os.getloadavg()[0], 1),
-        "versions": {"python": platform.python_version(), **dict(map(installed, packages))},
+        "versions": {"python": platform.python_version(), **dict(map(package_version, packages))},
     }
 
 
-def hardware() -> str:
-    """Processor and cores, such as `AMD EPYC, 2 cores`."""
+def describe_hardware() -> str:
+    """Name processor and cores, such as `AMD EPYC, 2 cores`."""
     name = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n"):
@@ -53,18 +55,16 @@ def hardware() -> str:
     return f"{name}, {cores} cores"
 
 
-def installed(package: str) -> tuple[str, str]:
+def package_version(package: str) -> tuple[str, str]:
     try:
         return package, version(package)
     except PackageNotFoundError:
         return package, "missing"
 
 
-def digest(paths: Iterable[Path]) -> str:
-    """The first 16 digits of the SHA-256 of some files' bytes, one after another."""
+def hash_files(paths: Iterable[Path]) -> str:
+    """Return 16 digits of the SHA-256 of the bytes of some files, one after another."""
     found = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
+        hash_file(path, found)
     return found.hexdigest()[:16]

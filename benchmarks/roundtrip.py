@@ -1,7 +1,8 @@
-"""Whether a bundle links the words of real text exactly as the PyTorch model of its run does.
+"""Checks that a bundle links the words of real text exactly as the PyTorch model of its run does.
+
 Compares word links at the bundle's threshold; exit status 1 if fp32 links differ.
 
-    python benchmarks/roundtrip.py run de-en.mx corpus.de.gz corpus.en.gz --pairs 1000
+    python -m mx_align.benchmarks.roundtrip run de-en.mx corpus.de.gz corpus.en.gz --pairs 1000
 """
 
 import argparse
@@ -14,19 +15,19 @@ import torch
 
 from ..engine.aligner import Aligner
 from ..engine.text.files import read_pairs
-from ..engine.text.words import split
-from ..trainer.data.corpus import tokenizers
-from ..trainer.loop.evaluate import word_scores
-from ..trainer.run.checkpoint import load_model
+from ..engine.text.words import split_words
+from ..trainer.data.vocabulary import load_tokenizers
+from ..trainer.networks.weights import load_network
+from ..trainer.networks.word_scores import word_scores
 
 Links = list[set[tuple[int, int]]]
 Words = list[list[str]]
 
 
 def torch_scores(run: Path, src: Words, tgt: Words) -> list[np.ndarray]:
-    model, config = load_model(run)
+    model, config = load_network(run)
     scores = [np.zeros((len(s), len(t)), np.float32) for s, t in zip(src, tgt, strict=True)]
-    pair = tokenizers(run, config)
+    pair = load_tokenizers(run, config)
     for i, found in word_scores(model, src, tgt, pair, torch.device("cpu")):
         scores[i] = found
     return scores
@@ -37,8 +38,8 @@ def bundle_links(bundle: str, precision: str, threshold: float, src: Words, tgt:
     return [{(i, j) for i, j, *_ in one.links} for one in aligner.align(src, tgt)]
 
 
-def compare(wanted: Links, found: Links, scores: list[np.ndarray], threshold: float) -> dict:
-    """Counts of links and of differing ones; how far from the threshold those that differ are."""
+def compare_links(wanted: Links, found: Links, scores: list[np.ndarray], threshold: float) -> dict:
+    """Count links and differing ones, and how far from the threshold those that differ are."""
     odd = [
         (i, link)
         for i, (a, b) in enumerate(zip(wanted, found, strict=True))
@@ -67,9 +68,9 @@ def main() -> None:
     aligner = Aligner.load(arguments.bundle, backend="cpu")
     longest, threshold = aligner.bundle.max_length, aligner.bundle.threshold()
     src, tgt = [], []
-    encoders = aligner.bundle.tokenizers()
+    encoders = aligner.bundle.tokenizers
     for line in read_pairs(arguments.src, arguments.tgt):
-        words = [split(side) for side in line]
+        words = [split_words(side) for side in line]
         sizes = [len(e.encode(side)[0]) for e, side in zip(encoders, words, strict=True)]
         if max(sizes) <= longest:  # the engine cuts longer ones into windows
             src.append(words[0])
@@ -79,9 +80,9 @@ def main() -> None:
     scores = torch_scores(Path(arguments.run), src, tgt)
     wanted = [{(int(i), int(j)) for i, j in np.argwhere(one >= threshold)} for one in scores]
     result = {"pairs": len(src), "threshold": threshold, "bundle": aligner.bundle.digest[:12]}
-    for precision in sorted(aligner.bundle.precisions):
+    for precision in sorted(aligner.bundle.dtypes):
         found = bundle_links(arguments.bundle, precision, threshold, src, tgt)
-        result[precision] = compare(wanted, found, scores, threshold)
+        result[precision] = compare_links(wanted, found, scores, threshold)
     print(json.dumps(result, indent=2))
     sys.exit(1 if result.get("fp32", {}).get("different") else 0)
 

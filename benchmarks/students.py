@@ -1,30 +1,29 @@
-"""What each choice in the student's design is worth: AER, cost to learn and pairs per second.
+"""Measures what each choice in the student's design is worth: AER, cost to learn, pairs a second.
 
-Every variant is trained on the same text from the same seed links with the same steps, exported
-without gold and timed on one thread, by the commands that users have. A variant whose result is in
-the JSON file already is not run again; `make tables` shows them.
+    mx-seed --lowercase train.en train.fr -o /dev/null --scores statistical.links
+    python -m mx_align.benchmarks.students train.en train.fr --links statistical.links \\
+        --gold test.en test.fr test.talp --work folder -o benchmarks/results/students.json
 
-    mx-seed --lowercase train.en train.fr -o /dev/null --scores seeds.links
-    python benchmarks/students.py train.en train.fr --seeds seeds.links --gold test.en test.fr \\
-        test.talp --work folder -o benchmarks/results/students.json
+Every variant is trained on the same text from the same links with the same steps, exported without
+gold and timed on one thread, by the commands that users have. A variant whose result is in the JSON
+file already is not run again; `make tables` shows them.
 """
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..engine.bundle.bundle import Bundle
 from ..engine.text.files import read_lines
-from . import records
+from . import records, watch
 
-# What a variant changes of `mx-train --student`; the first is the default itself. {seeds} is the
+# What a variant changes of `mx-train --student`; the first is the default itself. {links} is the
 # teacher of all that name no other, {work} the folder of --work, with the bundles of earlier
 # variants; mask-align.mx is to be put there.
-SEEDS = ["--teacher", "{seeds}"]
+FROM_LINKS = ["--teacher", "{links}"]
 VARIANTS: dict[str, list[str]] = {
     "default": [],
     "default, another seed": ["--seed", "2"],
@@ -59,16 +58,16 @@ VARIANTS: dict[str, list[str]] = {
     "soft targets, another seed": ["--soft-targets", "--seed", "2"],
     "no diagonal": ["--no-diagonal"],
     "no diagonal, another seed": ["--no-diagonal", "--seed", "2"],
-    "a wider teacher, too": [*SEEDS, "--teacher", "{work}/width-256.mx"],
+    "a wider teacher, too": [*FROM_LINKS, "--teacher", "{work}/width-256.mx"],
     "a wider teacher alone": ["--teacher", "{work}/width-256.mx"],
     "two other students as teachers, too": [
-        *SEEDS,
+        *FROM_LINKS,
         "--teacher",
         "{work}/default.mx",
         "--teacher",
         "{work}/default-another-seed.mx",
     ],
-    "Mask-Align as a teacher, too": [*SEEDS, "--teacher", "{work}/mask-align.mx"],
+    "Mask-Align as a teacher, too": [*FROM_LINKS, "--teacher", "{work}/mask-align.mx"],
     "Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
     "Mask-Align as the only teacher, soft targets": [
         "--teacher",
@@ -81,81 +80,64 @@ VARIANTS: dict[str, list[str]] = {
 }
 
 
-def run(*command: Any) -> tuple[float, float]:
-    """Wall and CPU seconds of a command."""
-    before, start = os.times(), time.monotonic()
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
-    after = os.times()
-    return time.monotonic() - start, sum(after[2:4]) - sum(before[2:4])
+def run_tool(arguments: argparse.Namespace, name: str, *words: Any, **more: Any) -> watch.Cost:
+    """Run one of our commands, with what it says in a log."""
+    command = [str(Path(sys.executable).with_name(name)), *map(str, words)]
+    return watch.run_command(command, arguments.work / "log", **more)
 
 
-def tool(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
-
-
-def folder_of(name: str, arguments: argparse.Namespace) -> Path:
-    """Where the variant's bundle is; its run is beside it, without the suffix."""
+def bundle_path(name: str, arguments: argparse.Namespace) -> Path:
+    """Return where the variant's bundle is; its run is beside it, without the suffix."""
     return arguments.work / f"{name.replace(' ', '-').replace(',', '')}.mx"
 
 
-def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    bundle = folder_of(name, arguments)
+def measure_variant(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train, export, score and time one variant."""
+    bundle = bundle_path(name, arguments)
     folder = bundle.with_suffix("")
     gold_src, gold_tgt, gold = arguments.gold
     files = ["--gold-src", gold_src, "--gold-tgt", gold_tgt, "--gold", gold]
-    changes = VARIANTS[name] if "--teacher" in VARIANTS[name] else [*SEEDS, *VARIANTS[name]]
-    changes = [flag.format(work=arguments.work, seeds=arguments.seeds) for flag in changes]
-    train = [
-        tool("mx-train"), arguments.src, arguments.tgt, "-o", folder, "--student", "--lowercase",
-        "--steps", arguments.steps, "--eval-every", arguments.steps, "--threads", 1, "--restart",
-        *files, *changes,
-    ]  # fmt: skip
-    _, cpu = run(*train)
+    changes = VARIANTS[name] if "--teacher" in VARIANTS[name] else [*FROM_LINKS, *VARIANTS[name]]
+    changes = [flag.format(work=arguments.work, links=arguments.links) for flag in changes]
+    cost = run_tool(
+        arguments, "mx-train", arguments.src, arguments.tgt, "-o", folder, "--student",
+        "--lowercase", "--steps", arguments.steps, "--eval-every", arguments.steps,
+        "--threads", 1, "--restart", *files, *changes,
+    )  # fmt: skip
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]
     last = next(line for line in reversed(log) if "aer" in line)
-    run(tool("mx-export"), folder, "-o", bundle, "--kernels", "none", "--force")
-    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
-    links = arguments.work / "links"
-    run(tool("mx-align"), gold_src, gold_tgt, "-m", bundle, "-o", links, "--restart")
-    scored = subprocess.run(
-        [tool("mx-eval"), gold, str(links), "--json", "--bootstrap", "0"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+    run_tool(arguments, "mx-export", folder, "-o", bundle, "--kernels", "none", "--force")
+    manifest = Bundle.load(bundle).manifest
+    links, report = arguments.work / "links", arguments.work / "report.json"
+    run_tool(arguments, "mx-align", gold_src, gold_tgt, "-m", bundle, "-o", links, "--restart")
+    run_tool(arguments, "mx-eval", gold, links, "--json", "--bootstrap", "0", stdout=report)
+    aer = json.loads(report.read_text("utf-8"))["systems"][0]["aer"]
     return {
         "settings": VARIANTS[name],
         "steps": arguments.steps,
-        "train_cpu_seconds": round(cpu, 1),
+        "train_cpu_seconds": round(cost.cpu, 1),
         "pieces": last["pieces"],
         "best_aer": round(100 * last["best_aer"], 2),
-        "aer": round(100 * aer_of(json.loads(scored.stdout)), 2),
-        "threshold": manifest["thresholds"]["aer"],
-        "precision": manifest["default_precision"],
-        "pairs_per_cpu_second": speed(bundle, arguments),
-        "bytes": {p: (bundle / f).stat().st_size for p, f in manifest["graphs"].items()},
+        "aer": round(100 * aer, 2),
+        "threshold": manifest.thresholds.aer,
+        "dtype": manifest.default_dtype,
+        "pairs_per_cpu_second": measure_speed(bundle, arguments),
+        "bytes": {kind: (bundle / file).stat().st_size for kind, file in manifest.graphs.items()},
     }
 
 
-def speed(bundle: Path, arguments: argparse.Namespace) -> int:
-    """Pairs per CPU second, which other work on the machine disturbs least; the better of two."""
-    links, seconds = arguments.work / "links", []
-    for _ in range(2):
-        _, cpu = run(
-            tool("mx-align"), *arguments.timed, "-m", bundle, "-o", links, "--threads", 1,
-            "--restart",
-        )  # fmt: skip
-        seconds.append(cpu)
-    return round(arguments.timed_pairs / min(seconds))
-
-
-def aer_of(report: dict[str, Any]) -> float:
-    return float(report["systems"][0]["aer"])
+def measure_speed(bundle: Path, arguments: argparse.Namespace) -> int:
+    """Return pairs per CPU second, the better of two; other work disturbs CPU time least."""
+    flags = "-m", bundle, "-o", arguments.work / "links", "--threads", 1, "--restart"
+    costs = [run_tool(arguments, "mx-align", *arguments.timed, *flags) for _ in range(2)]
+    return round(arguments.timed_pairs / min(cost.cpu for cost in costs))
 
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     command.add_argument("src")
     command.add_argument("tgt")
-    command.add_argument("--seeds", required=True)
+    command.add_argument("--links", required=True, help="of mx-seed --scores: the teacher")
     command.add_argument("--gold", nargs=3, required=True, metavar=("SRC", "TGT", "LINKS"))
     command.add_argument("--work", type=Path, required=True)
     command.add_argument("--steps", type=int, default=500)
@@ -167,25 +149,25 @@ def main() -> None:
     arguments.timed = [arguments.work / "timed.src", arguments.work / "timed.tgt"]
     arguments.timed_pairs = 20_000
     for path, copy in zip((arguments.src, arguments.tgt), arguments.timed, strict=True):
-        lines = [
-            line for _, line in zip(range(arguments.timed_pairs), read_lines(path), strict=False)
-        ]
+        lines = list(islice(read_lines(path), arguments.timed_pairs))
         copy.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         arguments.timed_pairs = len(lines)
     for name in arguments.variants:
-        row = records.load(arguments.output).get(name, {})
+        row = records.load_runs(arguments.output).get(name, {})
         if row.get("steps") != arguments.steps:
-            row = measure(name, arguments) | records.circumstances(("torch", "onnxruntime"))
+            row = measure_variant(name, arguments) | records.describe_circumstances(
+                ("torch", "onnxruntime")
+            )
         elif arguments.speed:
-            row["pairs_per_cpu_second"] = speed(folder_of(name, arguments), arguments)
+            row["pairs_per_cpu_second"] = measure_speed(bundle_path(name, arguments), arguments)
         else:
             continue
-        records.add(arguments.output, name, row)
-    for name, row in records.load(arguments.output).items():
+        records.add_run(arguments.output, name, row)
+    for name, row in records.load_runs(arguments.output).items():
         print(
             f"{name:26s} AER {row['aer']:5.2f} (best {row['best_aer']:5.2f})  "
             f"{row['train_cpu_seconds']:6.0f} CPU-s  "
-            f"{row.get('pairs_per_cpu_second', 0):6,} pairs a CPU-s in {row['precision']}"
+            f"{row.get('pairs_per_cpu_second', 0):6,} pairs a CPU-s in {row['dtype']}"
         )
 
 

@@ -1,5 +1,7 @@
-"""The aligners that are compared, as commands: what to run on a text, and where the links are then.
-Knows how each one is called; measuring is the matter of `watch`, scoring that of `accuracy`."""
+"""Plans how each of the compared aligners is run: its commands, and where the links are then.
+
+Does not run, measure or score anything.
+"""
 
 import json
 import shlex
@@ -67,9 +69,9 @@ System = Callable[[Text, Path, Options], Plan]
 # ---- the peers ----
 
 
-def eflomal(text: Text, out: Path, options: Options) -> Plan:
-    """GPL, so only ever a program beside ours."""
-    program = beside(options.python, "eflomal-align", "pip install eflomal")
+def plan_eflomal(text: Text, out: Path, options: Options) -> Plan:
+    """Plan eflomal; GPL, so only ever a program beside ours."""
+    program = find_program(options.python, "eflomal-align", "pip install eflomal")
     fwd, bwd = out / "fwd", out / "bwd"
     command = (
         program, "--overwrite", "-s", str(text.src), "-t", str(text.tgt),
@@ -79,9 +81,9 @@ def eflomal(text: Text, out: Path, options: Options) -> Plan:
     return Plan([Phase(BOTH, command)], (fwd, bwd), f"eflomal|v:{version}|model:3")
 
 
-def fast_align(text: Text, out: Path, options: Options) -> Plan:
-    """The authors' program, if it is on PATH."""
-    program = beside(options.python, "fast_align", "build github.com/clab/fast_align")
+def plan_fast_align(text: Text, out: Path, options: Options) -> Plan:
+    """Plan the authors' program, if it is on PATH."""
+    program = find_program(options.python, "fast_align", "build github.com/clab/fast_align")
     flags = (program, "-i", str(text.joint), "-d", "-o", "-v")
     fwd, bwd = out / "fwd", out / "bwd"
     phases = [
@@ -91,8 +93,8 @@ def fast_align(text: Text, out: Path, options: Options) -> Plan:
     return Plan(phases, (fwd, bwd), "fast_align|-d -o -v")
 
 
-def systran(text: Text, out: Path, options: Options) -> Plan:
-    """fast_align through systran-align, which joins the directions itself."""
+def plan_systran(text: Text, out: Path, options: Options) -> Plan:
+    """Plan fast_align through systran-align, which joins the directions itself."""
     version = peer_version(options.python, "systran-align")
     script = (options.python, str(Path(__file__).with_name("systran.py")))
     fwd, bwd, links = (str(out / name) for name in ("fwd.probs", "bwd.probs", "links"))
@@ -104,8 +106,8 @@ def systran(text: Text, out: Path, options: Options) -> Plan:
     return Plan(phases, (out / "links",), signature, method="its own")
 
 
-def peer(template: str) -> System:
-    """Any command with {src} {tgt} (or {joint}) and {out}, or {fwd} and {bwd}, in it."""
+def peer_system(template: str) -> System:
+    """Return any command with {src} {tgt} (or {joint}) and {out}, or {fwd} and {bwd}."""
     directed = "{fwd}" in template and "{bwd}" in template
     if not directed and "{out}" not in template:
         raise MxError(f"the peer's command must have {{out}}, or {{fwd}} and {{bwd}}: {template}")
@@ -120,8 +122,8 @@ def peer(template: str) -> System:
     return plan
 
 
-def beside(python: str, name: str, install: str) -> str:
-    """The path of a program: beside the peers' interpreter, or on PATH."""
+def find_program(python: str, name: str, install: str) -> str:
+    """Return the path of a program: beside the peers' interpreter, or on PATH."""
     near = Path(python).parent / name
     found = str(near) if near.exists() else shutil.which(name)
     if not found:
@@ -143,38 +145,29 @@ def peer_version(python: str, package: str) -> str:
 # ---- ours ----
 
 
-def seed(text: Text, out: Path, options: Options) -> Plan:
+def plan_statistical(text: Text, out: Path, options: Options) -> Plan:
+    """Plan our statistical aligner, mx-seed."""
     links, scores = out / "links", out / "scored.links"
     files = text.src, text.tgt, "-o", links, "--scores", scores
-    command = module("mx_align.engine.commands.seed", *files, "--lowercase")
+    command = module_command("mx_align.engine.commands.seed", *files, "--lowercase")
     return Plan([Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own")
 
 
-def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
-    """A model that was trained before; its scores may be averaged with those of scored links."""
+def bundle_system(path: Path, averaged: tuple[Path, ...] = ()) -> System:
+    """Return a model that was trained before, or its average with files of scored links."""
 
     def plan(text: Text, out: Path, options: Options) -> Plan:
-        src, tgt, aligned = tail(text, out, options.speed_pairs)
+        src, tgt, aligned = take_tail(text, out, options.speed_pairs)
         model, links = Bundle.load(path), out / "links"
-        command = module(
-            "mx_align.engine.commands.align",
-            src,
-            tgt,
-            "-m",
-            path,
-            "-o",
-            links,
-            "--restart",
-            "--quiet",
-        )
-        command += ("--langs", text.name) if model.order(text.name) else ()
+        command = align_command(src, tgt, path, links)
+        command += ("--langs", text.name) if model.language_order(text.name) else ()
         command += tuple(
             word
             for n, other in enumerate(averaged)
-            for word in ("--average", str(ending(other, out / f"others.{n}", aligned)))
+            for word in ("--average", str(last_lines_file(other, out / f"others.{n}", aligned)))
         )
         command += ("--threads", str(options.threads)) if options.threads else ()
-        default = model.manifest.default_precision
+        default = model.manifest.default_dtype
         graph = model.manifest.files[model.manifest.graphs[default]].size
         cost = model.manifest.training.get("cost", {})
         return Plan(
@@ -192,47 +185,38 @@ def bundle(path: Path, averaged: tuple[Path, ...] = ()) -> System:
     return plan
 
 
-def trained(flags: str) -> System:
-    """A model that is trained now, with these flags of mx-train; goes on after a kill."""
+def training_system(flags: str) -> System:
+    """Return a model that is trained now, with these flags of mx-train; resumes after a kill."""
 
     def plan(text: Text, out: Path, options: Options) -> Plan:
         run, model = out / "run", out / "model.mx"
         threads = ("--threads", str(options.threads)) if options.threads else ()
-        learn = module("mx_align.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads)
-        export = module(
+        learn = module_command(
+            "mx_align.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads
+        )
+        export = module_command(
             "mx_align.export.commands.export", run, "-o", model, "--force", "--kernels", "none"
         )
-        src, tgt, aligned = tail(text, out, options.speed_pairs)
+        src, tgt, aligned = take_tail(text, out, options.speed_pairs)
         links = out / "links"
-        align = module(
-            "mx_align.engine.commands.align",
-            src,
-            tgt,
-            "-m",
-            model,
-            "-o",
-            links,
-            "--restart",
-            "--quiet",
-        )
         return Plan(
             [
                 Phase(TRAIN, (*learn, *shlex.split(flags))),
                 Phase(TRAIN, export),
-                Phase(ALIGN, (*align, *threads)),
+                Phase(ALIGN, align_command(src, tgt, model, links, *threads)),
             ],
             (links,),
             f"mx-train|v:{__version__}|{flags}",
             method="soft",
             aligned=aligned,
-            trained=earlier(run),
+            trained=earlier_cost(run),
         )
 
     return plan
 
 
-def earlier(run: Path) -> dict[str, float]:
-    """Seconds that a run to be resumed was trained before; its CPU time is not known."""
+def earlier_cost(run: Path) -> dict[str, float]:
+    """Return the seconds a run to be resumed was trained before; CPU time is not known."""
     try:
         lines = (run / "log.jsonl").read_text("utf-8").split("\n")
         return {"wall": max(json.loads(x).get("seconds", 0.0) for x in lines if x.endswith("}"))}
@@ -240,21 +224,32 @@ def earlier(run: Path) -> dict[str, float]:
         return {}
 
 
-def module(name: str, *arguments: object) -> tuple[str, ...]:
+def module_command(name: str, *arguments: object) -> tuple[str, ...]:
+    """Return the command that runs a module of ours with this interpreter."""
     return (sys.executable, "-m", name, *map(str, arguments))
 
 
-def tail(text: Text, out: Path, pairs: int | None) -> tuple[Path, Path, int | None]:
-    """The text, or files of its last pairs; never fewer than have gold links."""
+def align_command(
+    src: object, tgt: object, model: object, links: object, *flags: object
+) -> tuple[str, ...]:
+    """Return the command that aligns two files with a model, from the beginning."""
+    name = "mx_align.engine.commands.align"
+    return module_command(name, src, tgt, "-m", model, "-o", links, "--restart", "--quiet", *flags)
+
+
+def take_tail(text: Text, out: Path, pairs: int | None) -> tuple[Path, Path, int | None]:
+    """Return the text, or files of its last pairs; never fewer than have gold links."""
     if pairs is None or pairs >= text.pairs:
         return text.src, text.tgt, None
     pairs = max(pairs, text.gold_pairs)
-    src, tgt = (ending(path, out / f"end{path.suffix}", pairs) for path in (text.src, text.tgt))
+    src, tgt = (
+        last_lines_file(path, out / f"end{path.suffix}", pairs) for path in (text.src, text.tgt)
+    )
     return src, tgt, pairs
 
 
-def ending(path: Path, end: Path, lines: int | None) -> Path:
-    """A file of the last lines of another, or that one itself."""
+def last_lines_file(path: Path, end: Path, lines: int | None) -> Path:
+    """Write the last lines of a file into another; without a number, return it as it is."""
     if lines is None:
         return path
     every = path.read_bytes().split(b"\n")[:-1]
@@ -262,5 +257,9 @@ def ending(path: Path, end: Path, lines: int | None) -> Path:
     return end
 
 
-PEERS: dict[str, System] = {"eflomal": eflomal, "fast_align": fast_align, "systran-align": systran}
-OURS: dict[str, System] = {"mx-seed": seed}
+PEERS: dict[str, System] = {
+    "eflomal": plan_eflomal,
+    "fast_align": plan_fast_align,
+    "systran-align": plan_systran,
+}
+OURS: dict[str, System] = {"mx-seed": plan_statistical}

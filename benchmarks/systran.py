@@ -1,5 +1,7 @@
-"""fast_align as a command with two phases, through the package systran-align.
-Runs in an interpreter that has the package, which need not have ours.
+"""Runs fast_align in two phases, through the package systran-align.
+
+A script without imports of ours: it runs in an interpreter that has that package, and need not have
+this one.
 
     python systran.py train BOTH FWD BWD
     python systran.py align FWD BWD SRC TGT OUT
@@ -11,14 +13,14 @@ from itertools import islice
 CHUNK = 5000
 
 
-def words(path):
+def read_words(path):
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield [word for word in line.rstrip("\n").replace("\t", " ").split(" ") if word]
 
 
-def train(both, fwd, bwd):
-    import systran_align
+def train_models(both, fwd, bwd):
+    import systran_align  # pyright: ignore[reportMissingImports]
 
     # What `fast_align -d -o -v` does, the setting its authors advise.
     systran_align.generate_alignment_probabilities(
@@ -26,11 +28,11 @@ def train(both, fwd, bwd):
     )
 
 
-def align(fwd, bwd, src, tgt, out):
-    import systran_align
+def align_files(fwd, bwd, src, tgt, out):
+    import systran_align  # pyright: ignore[reportMissingImports]
 
     aligner = systran_align.Aligner(fwd, bwd)
-    pairs = zip(words(src), words(tgt))  # noqa: B905 (counted by the caller)
+    pairs = zip(read_words(src), read_words(tgt))  # noqa: B905 (counted by the caller)
     with open(out, "w", encoding="utf-8", newline="\n") as file:
         while chunk := list(islice(pairs, CHUNK)):
             for found in aligner.align_batch(*map(list, zip(*chunk))):  # noqa: B905
@@ -39,4 +41,4 @@ def align(fwd, bwd, src, tgt, out):
 
 
 if __name__ == "__main__":
-    {"train": train, "align": align}[sys.argv[1]](*sys.argv[2:])
+    {"train": train_models, "align": align_files}[sys.argv[1]](*sys.argv[2:])

@@ -1,7 +1,7 @@
-"""Tables and plots of the README and the docs, made from the results on disk.
+"""Makes tables and plots of the README and the docs from the results on disk.
 
-    python benchmarks/tables.py          write what has changed
-    python benchmarks/tables.py --check  only say what would change; exit code 1 if anything does
+    python -m mx_align.benchmarks.tables          # write what has changed
+    python -m mx_align.benchmarks.tables --check  # say what would change; exit code 1 if anything
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`, NAME being one of TABLES. Numbers
 are made by the benchmarks; nothing is measured here.
@@ -19,7 +19,7 @@ import click
 
 from ..engine.errors import MxError
 from . import records
-from .charts import Axes, Point, chart
+from .charts import Axes, ChartPoint, draw_chart
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/accuracy.md", "docs/student.md")
@@ -35,26 +35,28 @@ Runs = dict[str, dict[str, Any]]
 # ---- accuracy ----
 
 
-def accuracy(runs: Runs) -> str:
-    """Every system, set by set, best first."""
+def accuracy_table(runs: Runs) -> str:
+    """List every system, set by set, best first."""
     lines = [
         "| set | system | AER (95 %) | P | R | training | aligning | memory | pairs a CPU second |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for run in ordered(runs):
+    for run in sort_runs(runs):
         low, high = run["interval"]["aer"]
         lines.append(
             f"| {run['set']} | {run['system']}{joined_by(run)} | **{run['aer']:.2f}** "
             f"({low:.2f} to {high:.2f}) | {run['precision']:.1f} | {run['recall']:.1f} "
-            f"| {time(run.get('train'))} | {aligning(run)} | {memory(run)} "
+            f"| {format_time(run.get('train'))} | {align_cost(run)} | {format_memory(run)} "
             f"| {per_cpu_second(run, runs):,.0f} |"
         )
-    return "\n".join([*lines, "", *remarks(ordered(runs))])
+    return "\n".join([*lines, "", *write_remarks(sort_runs(runs))])
 
 
 def per_cpu_second(run: dict[str, Any], runs: Runs) -> float:
-    """Pairs per CPU second; of aligners that learn on every text anew, learning included. One that
-    is averaged with others takes their time, too."""
+    """Return pairs per CPU second; learning counts for aligners that learn each text anew.
+
+    One that is averaged with others takes their time, too.
+    """
     train = run.get("train", {}).get("cpu", 0.0)
     if not is_ours(run) and train:
         return float(run["aligned_pairs"] / (train + run["align"]["cpu"]))
@@ -67,7 +69,7 @@ def is_ours(run: dict[str, Any]) -> bool:
     return str(run["signature"]).startswith("mx-")
 
 
-def ordered(runs: Runs) -> list[dict[str, Any]]:
+def sort_runs(runs: Runs) -> list[dict[str, Any]]:
     return sorted(runs.values(), key=lambda r: (SETS.index(r["set"]), r["aer"], r["system"]))
 
 
@@ -76,31 +78,35 @@ def joined_by(run: dict[str, Any]) -> str:
     return "" if ours else f", {run['symmetrization']}"
 
 
-def time(cost: dict[str, float] | None) -> str:
-    """Wall time, and CPU time where it is known."""
+def format_time(cost: dict[str, float] | None) -> str:
+    """Format wall time, and CPU time where it is known."""
     if not cost:
         return "–"
-    cpu = f" ({clock(cost['cpu'])} CPU)" if "cpu" in cost else ""
-    return clock(cost["wall"]) + cpu
+    cpu = f" ({format_seconds(cost['cpu'])} CPU)" if "cpu" in cost else ""
+    return format_seconds(cost["wall"]) + cpu
 
 
-def clock(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def aligning(run: dict[str, Any]) -> str:
-    return f"with training: {time(run['both'])}" if "both" in run else time(run.get("align"))
+def align_cost(run: dict[str, Any]) -> str:
+    return (
+        f"with training: {format_time(run['both'])}"
+        if "both" in run
+        else format_time(run.get("align"))
+    )
 
 
-def memory(run: dict[str, Any]) -> str:
+def format_memory(run: dict[str, Any]) -> str:
     peaks = [run[what].get("peak_mb", 0) for what in ("train", "align", "both") if what in run]
     return f"{max(peaks) / 1000:.2f} GB"
 
 
-def remarks(runs: list[dict[str, Any]]) -> list[str]:
-    """What the figures rest on, in a line or two."""
+def write_remarks(runs: list[dict[str, Any]]) -> list[str]:
+    """Say what the figures rest on, in a line or two."""
     texts = {run["set"]: (run["text"]["pairs"], run["gold_pairs"]) for run in runs}
     sizes = ", ".join(f"{name} {n:,} pairs, {gold} with gold" for name, (n, gold) in texts.items())
     return [
@@ -114,7 +120,7 @@ def remarks(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def where_and_when(runs: list[dict[str, Any]]) -> str:
-    """The machines that something was measured on, and the days."""
+    """Name the machines that something was measured on, and the days."""
     machines, dates = (sorted({run[key] for run in runs}) for key in ("hardware", "date"))
     return f"{'; '.join(machines)}; {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
 
@@ -122,9 +128,9 @@ def where_and_when(runs: list[dict[str, Any]]) -> str:
 # ---- ablation ----
 
 
-def ablation(runs: Runs) -> str:
-    """The paper's rows beside ours, then what each direction of the paper became."""
-    from .ablation import ROWS, directions
+def ablation_table(runs: Runs) -> str:
+    """Put the paper's rows beside ours, then tell what became of each of its claims."""
+    from .ablation import ROWS, check_claims
 
     found = {name: run for name, run in runs.items() if "row" in run}
     if not found:
@@ -142,7 +148,7 @@ def ablation(runs: Runs) -> str:
                 f"| {name} without the end's punctuation | | | {row.without_end} | {aer:.1f} |"
             )
     lines += ["", "| the paper's direction | here | holds |", "|---|---|---|"]
-    lines += [f"| {d.claim} | {d.here} | {d.verdict} |" for d in directions(found)]
+    lines += [f"| {d.claim} | {d.here} | {d.verdict} |" for d in check_claims(found)]
     one = next(iter(found.values()))
     return "\n".join([*lines, "", f"{one['signature']}; {one['hardware']}; {one['date']}."])
 
@@ -150,8 +156,8 @@ def ablation(runs: Runs) -> str:
 # ---- students ----
 
 
-def students(runs: Runs) -> str:
-    """Every variant of the student, the default first, then by AER."""
+def students_table(runs: Runs) -> str:
+    """List every variant of the student, the default first, then by AER."""
     lines = [
         "| variant | AER | at best threshold | learning, CPU | pairs a CPU second | int8 graph |",
         "|---|---|---|---|---|---|",
@@ -159,7 +165,7 @@ def students(runs: Runs) -> str:
     for name, run in sorted(runs.items(), key=lambda item: (item[0] != "default", item[1]["aer"])):
         lines.append(
             f"| {name} | {run['aer']:.2f} | {run['best_aer']:.2f} "
-            f"| {clock(run['train_cpu_seconds'])} | {run['pairs_per_cpu_second']:,} "
+            f"| {format_seconds(run['train_cpu_seconds'])} | {run['pairs_per_cpu_second']:,} "
             f"| {run['bytes'].get('int8', 0) / 1e6:.1f} MB |"
         )
     one = next(iter(runs.values()))
@@ -167,7 +173,7 @@ def students(runs: Runs) -> str:
         [
             *lines,
             "",
-            f"{one['steps']} steps each, from the same seed links (not counted in the learning), "
+            f"{one['steps']} steps each, from the same statistical links (not counted in the learning), "
             "threshold chosen without gold; pairs a CPU second file to file on one thread. "
             f"{where_and_when(list(runs.values()))}; `benchmarks/results/students.json`.",
         ]
@@ -177,20 +183,20 @@ def students(runs: Runs) -> str:
 # ---- long lines ----
 
 
-def long_lines(runs: Runs) -> str:
-    """AER of each set when neighbouring pairs are joined, and the words of a side."""
+def long_lines_table(runs: Runs) -> str:
+    """List AER of each set when neighbouring pairs are joined, and the words of a side."""
     sets = [run for name in SETS for run in sorted(runs) if run.split()[0] == name]
     head = " | ".join(f"{name}, words a side | AER (95 %) | change (95 %)" for name in sets)
     lines = [f"| joined | {head} |", "|---|" + "---|---|---|" * len(sets)]
     for number in sorted({int(k) for name in sets for k in runs[name]["joined"]}):
-        cells = [long_line(runs[name]["joined"], str(number)) for name in sets]
+        cells = [long_line_cells(runs[name]["joined"], str(number)) for name in sets]
         lines.append(f"| {number} | {' | '.join(cells)} |")
     about = "; ".join(f"{name}: `{runs[name]['signature']}`, {runs[name]['date']}" for name in sets)
     return "\n".join([*lines, "", f"{about}; `benchmarks/results/long_lines.json`."])
 
 
-def long_line(joined: dict[str, dict[str, float]], number: str) -> str:
-    """Of the pairs as they are there is no change to tell."""
+def long_line_cells(joined: dict[str, dict[str, float]], number: str) -> str:
+    """Return three cells; the pairs as they are have no change to tell."""
     row = joined.get(number)
     if row is None:
         return " | | "
@@ -201,60 +207,62 @@ def long_line(joined: dict[str, dict[str, float]], number: str) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
-    "accuracy": ("accuracy.json", accuracy),
-    "ablation": ("ablation.json", ablation),
-    "ablation-guided": ("ablation_guided.json", ablation),
-    "students": ("students.json", students),
-    "long-lines": ("long_lines.json", long_lines),
+    "accuracy": ("accuracy.json", accuracy_table),
+    "ablation": ("ablation.json", ablation_table),
+    "ablation-guided": ("ablation_guided.json", ablation_table),
+    "students": ("students.json", students_table),
+    "long-lines": ("long_lines.json", long_lines_table),
 }
 
 
-def table(name: str, results: Path) -> str:
+def format_table(name: str, results: Path) -> str:
     if name not in TABLES:
         raise MxError(f"no table {name!r}; there are {', '.join(TABLES)}")
     file, make = TABLES[name]
-    runs = records.load(results / file)
+    runs = records.load_runs(results / file)
     return make(runs) if runs else NOTHING
 
 
-def filled(page: str, results: Path) -> str:
-    """The page with every table made anew; whatever is outside the marks stays."""
+def fill_page(page: str, results: Path) -> str:
+    """Make every table of a page anew; whatever is outside the marks stays."""
     parts = page.split(OPEN)
     for k, part in enumerate(parts[1:], 1):
         name, mark, rest = part.partition(" -->\n")
         _, end, after = rest.partition(CLOSE)
         if not (mark and end):
             raise MxError(f"the table {name.split(' ')[0]!r} lacks its {CLOSE!r}")
-        parts[k] = f"{name}{mark}{table(name, results)}\n{CLOSE}{after}"
+        parts[k] = f"{name}{mark}{format_table(name, results)}\n{CLOSE}{after}"
     return OPEN.join(parts)
 
 
 # ---- plots ----
 
 
-def plots(results: Path) -> dict[str, str]:
-    """Files of docs/images, two for each set that was measured."""
+def draw_plots(results: Path) -> dict[str, str]:
+    """Return files of docs/images, two for each set that was measured."""
     found = {}
-    runs = records.load(results / "accuracy.json")
+    runs = records.load_runs(results / "accuracy.json")
     for name in SETS:
-        there = [run for run in ordered(runs) if run["set"] == name]
-        trained = [point(run, learning(run) / 60) for run in there if learning(run)]
-        speed = labelled_once([point(run, per_cpu_second(run, runs)) for run in there])
+        there = [run for run in sort_runs(runs) if run["set"] == name]
+        trained = [
+            make_point(run, training_seconds(run) / 60) for run in there if training_seconds(run)
+        ]
+        speed = label_once([make_point(run, per_cpu_second(run, runs)) for run in there])
         if trained:
             axes = Axes(f"{name}: AER and training time", "minutes (wall)", "AER, %", "low")
-            found[f"aer-time-{name}.svg"] = chart(axes, trained)
+            found[f"aer-time-{name}.svg"] = draw_chart(axes, trained)
         if speed:
             axes = Axes(f"{name}: AER and speed", "pairs per CPU second", "AER, %", "high")
-            found[f"aer-speed-{name}.svg"] = chart(axes, speed)
+            found[f"aer-speed-{name}.svg"] = draw_chart(axes, speed)
     return found
 
 
-def pareto(results: Path) -> dict[str, str]:
-    """AER against the CPU time of aligning: students, Mask-Align and other aligners."""
-    tried = records.load(results / "students.json")
-    runs = records.load(results / "accuracy.json")
-    there = [run for run in ordered(runs) if run["set"] == "en-fr"]
-    points = labelled_once([point(run, per_cpu_second(run, runs)) for run in there])
+def draw_pareto(results: Path) -> dict[str, str]:
+    """Plot AER against the CPU time of aligning: students, Mask-Align, other aligners."""
+    tried = records.load_runs(results / "students.json")
+    runs = records.load_runs(results / "accuracy.json")
+    there = [run for run in sort_runs(runs) if run["set"] == "en-fr"]
+    points = label_once([make_point(run, per_cpu_second(run, runs)) for run in there])
     points = [
         replace(p, group="students", labelled=False) if p.name.startswith("student of") else p
         for p in points
@@ -264,50 +272,54 @@ def pareto(results: Path) -> dict[str, str]:
             continue  # differs in how it learned only, and would cover the default
         x, y = run["pairs_per_cpu_second"], run["aer"]
         group = "students"
-        points.append(Point(name, group, x, y, y, y, labelled=False))
+        points.append(ChartPoint(name, group, x, y, y, y, labelled=False))
     if not tried:
         return {}
-    speeds = untrained(results / "graphs_en_fr.json")
+    speeds = untrained_points(results / "graphs_en_fr.json")
     for name in PUBLISHED.keys() & speeds.keys():
         aer = PUBLISHED[name]
-        points.append(Point(name, "published", speeds.pop(name), aer, aer, aer, measured=False))
+        points.append(
+            ChartPoint(name, "published", speeds.pop(name), aer, aer, aer, measured=False)
+        )
     measured = {run["system"] for run in there}
-    begun = records.load(results / "ablation.json").get("all", {})
-    marks = tuple((started(n, begun), x) for n, x in speeds.items() if n not in measured)
+    begun = records.load_runs(results / "ablation.json").get("all", {})
+    marks = tuple(
+        (describe_unfinished(n, begun), x) for n, x in speeds.items() if n not in measured
+    )
     axes = Axes(
         "en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high", marks
     )  # fmt: skip
-    return {"pareto-en-fr.svg": chart(axes, points)}
+    return {"pareto-en-fr.svg": draw_chart(axes, points)}
 
 
-def started(preset: str, begun: dict[str, Any]) -> str:
-    """What is known of a size that was not trained to its end: how far the ablation came."""
+def describe_unfinished(preset: str, begun: dict[str, Any]) -> str:
+    """Tell of a size that was not trained to its end how far the ablation came."""
     flags = re.search(r"--preset (\S+).*--steps=(\d+)", begun.get("signature", ""))
     if flags and begun["set"] == "en-fr" and flags[1] == preset:
         return f"{preset}: AER {begun['aer'][0]:.0f} after {int(flags[2]):,} steps, not done"
     return f"{preset}, untrained"
 
 
-def untrained(path: Path) -> dict[str, float]:
-    """Pairs per second of sizes of Mask-Align that were timed in int8 with random weights."""
+def untrained_points(path: Path) -> dict[str, float]:
+    """Return pairs a second of sizes of Mask-Align timed in int8 with random weights."""
     presets = json.loads(path.read_text("utf-8"))["presets"] if path.exists() else {}
     return {name: run["forms"]["int8"]["pairs_per_second"] for name, run in presets.items()}
 
 
-def learning(run: dict[str, Any]) -> float:
+def training_seconds(run: dict[str, Any]) -> float:
     return float((run.get("train") or run.get("both") or {}).get("wall", 0.0))
 
 
-def point(run: dict[str, Any], x: float) -> Point:
+def make_point(run: dict[str, Any], x: float) -> ChartPoint:
     low, high = run["interval"]["aer"]
     group = "ours" if is_ours(run) else "others"
     others = len(run.get("averaged", ()))
     name = f"average of {1 + others}" if others else run["system"]
-    return Point(name, group, max(x, 1e-3), run["aer"], low, high)
+    return ChartPoint(name, group, max(x, 1e-3), run["aer"], low, high)
 
 
-def labelled_once(points: list[Point]) -> list[Point]:
-    """The points, of which those with one name have one label: there is little room."""
+def label_once(points: list[ChartPoint]) -> list[ChartPoint]:
+    """Label only the first point of each name: there is little room."""
     names = [p.name for p in points]
     return [
         p if p.name not in names[:n] else replace(p, labelled=False) for n, p in enumerate(points)
@@ -317,18 +329,18 @@ def labelled_once(points: list[Point]) -> list[Point]:
 # ---- the command ----
 
 
-def wanted(root: Path, results: Path) -> dict[Path, str]:
-    """Every file that is made here, with its content."""
+def expected_files(root: Path, results: Path) -> dict[Path, str]:
+    """Return every file that is made here, with its content."""
     files = {root / name: (root / name) for name in PAGES if (root / name).exists()}
-    pages = {path: filled(path.read_text("utf-8"), results) for path in files}
+    pages = {path: fill_page(path.read_text("utf-8"), results) for path in files}
     images = root / "docs" / "images"
-    drawn = plots(results) | pareto(results)
+    drawn = draw_plots(results) | draw_pareto(results)
     return pages | {images / name: text for name, text in drawn.items()}
 
 
-def changed(root: Path = ROOT, results: Path = records.RESULTS) -> dict[Path, str]:
-    """Those files that are not what they should be."""
-    every = wanted(root, results)
+def outdated_files(root: Path = ROOT, results: Path = records.RESULTS) -> dict[Path, str]:
+    """Return those files that are not what they should be, with what they should be."""
+    every = expected_files(root, results)
     return {p: t for p, t in every.items() if not p.exists() or p.read_text("utf-8") != t}
 
 
@@ -336,7 +348,7 @@ def changed(root: Path = ROOT, results: Path = records.RESULTS) -> dict[Path, st
 @click.option("--check", is_flag=True, help="Write nothing; exit code 1 if anything would change.")
 def main(check: bool) -> None:
     try:
-        files = changed()
+        files = outdated_files()
     except MxError as error:
         raise click.ClickException(str(error)) from None
     for path, text in files.items():

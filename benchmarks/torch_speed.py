@@ -1,6 +1,6 @@
-"""Pairs a second of `mx-align` with a student against the PyTorch form of the same network.
+"""Times `mx-align` with a student against the PyTorch form of the same network.
 
-    python benchmarks/torch_speed.py en-fr.mx corpus.en corpus.fr --pairs 20000
+    python -m mx_align.benchmarks.torch_speed en-fr.mx corpus.en corpus.fr --pairs 20000
 
 Both go from two files to a file of links, in processes of their own, in turns, with the same number
 of threads. The PyTorch form is what a script does: pieces of each line, batches of 64 pairs in the
@@ -10,36 +10,36 @@ order of the file, or sorted by length first, padded, eager, the word links read
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ..engine.text.files import read_lines
-from . import records
+from . import records, watch
+from .systems import align_command, module_command
 
 BATCH = 64
 
 
-def script(bundle: str, src: str, tgt: str, out: str, threads: int, by_length: bool) -> None:
-    """The PyTorch form, from files to a file."""
+def align_with_torch(
+    bundle: str, src: str, tgt: str, out: str, threads: int, by_length: bool
+) -> None:
+    """Align as a script with PyTorch would, from files to a file."""
     import torch
 
     from ..engine.bundle.bundle import Bundle
-    from ..engine.text.words import split
-    from ..trainer.networks.mask_align import symmetrize
-    from ..trainer.run.initial_weights import open_start
+    from ..engine.text.words import split_words
+    from ..trainer.networks.mask_align import harmonic_mean
+    from ..trainer.run.initial_weights import load_start
 
     torch.set_num_threads(threads)
-    model, opened = open_start(bundle).model.eval(), Bundle.load(bundle)
+    model, opened = load_start(bundle).model.eval(), Bundle.load(bundle)
     threshold = opened.threshold("aer")
-    lines = [[split(line) for line in read_lines(path)] for path in (src, tgt)]
+    lines = [[split_words(line) for line in read_lines(path)] for path in (src, tgt)]
     sides = [
         [tokenizer.encode_many([words]) for words in side]
-        for tokenizer, side in zip(opened.tokenizers(), lines, strict=True)
+        for tokenizer, side in zip(opened.tokenizers, lines, strict=True)
     ]
     order = list(range(len(lines[0])))
     if by_length:
@@ -58,7 +58,7 @@ def script(bundle: str, src: str, tgt: str, out: str, threads: int, by_length: b
             feeds += [ids, lengths]
         with torch.inference_mode():
             fwd, bwd = model(*feeds)
-            scores = symmetrize(fwd.weights, bwd.weights)
+            scores = harmonic_mean(fwd.weights, bwd.weights)
         for row, k in enumerate(some):
             places = (scores[row] >= threshold).nonzero().tolist()
             links = {(int(sides[0][k].words[i]), int(sides[1][k].words[j])) for j, i in places}
@@ -66,15 +66,8 @@ def script(bundle: str, src: str, tgt: str, out: str, threads: int, by_length: b
     Path(out).write_text("".join(f"{line}\n" for line in found), "utf-8")
 
 
-def timed(command: list[str]) -> dict[str, float]:
-    before, start = os.times(), time.monotonic()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after = os.times()
-    return {"wall": time.monotonic() - start, "cpu": sum(after[2:4]) - sum(before[2:4])}
-
-
-def agreement(one: Path, other: Path) -> float:
-    """F1 of two files of links."""
+def links_f1(one: Path, other: Path) -> float:
+    """Return F1 of two files of links."""
     pairs = list(zip(read_lines(one), read_lines(other), strict=True))
     both = sum(len(set(a.split()) & set(b.split())) for a, b in pairs)
     return 2 * both / max(1, sum(len(a.split()) + len(b.split()) for a, b in pairs))
@@ -92,7 +85,7 @@ def main() -> None:
     given = command.parse_args()
     if given.script:
         out, order = given.script
-        script(given.bundle, given.src, given.tgt, out, given.threads, order == "sorted")
+        align_with_torch(given.bundle, given.src, given.tgt, out, given.threads, order == "sorted")
         return
     with tempfile.TemporaryDirectory() as folder:
         files = [str(Path(folder) / name) for name in ("src", "tgt")]
@@ -102,32 +95,26 @@ def main() -> None:
             Path(copy).write_text("".join(f"{line}\n" for line in lines), "utf-8")
         threads = ["--threads", str(given.threads)]
         outputs = {name: Path(folder) / name for name in ("engine", "in order", "sorted")}
-        align = [
-            "-m",
-            "mx_align.engine.commands.align",
-            *files,
-            "-m",
-            given.bundle,
-            "-o",
-            str(outputs["engine"]),
-        ]
-        lines_of = {"engine": [*align, *threads, "--backend", "cpu", "--restart", "--quiet"]}
+        engine = align_command(
+            *files, given.bundle, outputs["engine"], "--backend", "cpu", *threads
+        )
+        commands = {"engine": engine}
         for order in ("in order", "sorted"):
-            own = [__file__, given.bundle, *files, *threads, "--script", str(outputs[order]), order]
-            lines_of[order] = own
-        seconds: dict[str, list[dict[str, float]]] = {name: [] for name in lines_of}
+            own = given.bundle, *files, *threads, "--script", outputs[order], order
+            commands[order] = module_command("mx_align.benchmarks.torch_speed", *own)
+        costs: dict[str, list[watch.Cost]] = {name: [] for name in commands}
         for _ in range(given.repeat):
-            for name, line in lines_of.items():
-                seconds[name].append(timed([sys.executable, *line]))
+            for name, command_line in commands.items():
+                costs[name].append(watch.run_command(command_line, Path(folder) / "log"))
         same = {
-            k: round(agreement(outputs["engine"], outputs[k]), 4) for k in ("in order", "sorted")
+            k: round(links_f1(outputs["engine"], outputs[k]), 4) for k in ("in order", "sorted")
         }
     result: dict[str, Any] = {
         "bundle": Path(given.bundle).name, "pairs": pairs, "threads": given.threads,
-        "link_f1": same, **records.circumstances(("torch", "onnxruntime")),
+        "link_f1": same, **records.describe_circumstances(("torch", "onnxruntime")),
     }  # fmt: skip
     for what in ("wall", "cpu"):
-        best = {name: min(one[what] for one in each) for name, each in seconds.items()}
+        best = {name: min(getattr(one, what) for one in each) for name, each in costs.items()}
         result[f"pairs_per_{what}_second"] = {k: round(pairs / s) for k, s in best.items()}
         result[f"ratio_{what}"] = {
             k: round(s / best["engine"], 2) for k, s in best.items() if k != "engine"

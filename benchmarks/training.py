@@ -1,6 +1,6 @@
-"""Trained pieces per second: our trainer against the straightforward implementation.
+"""Times our trainer against the straightforward implementation, in trained pieces a second.
 
-    python benchmarks/training.py corpus.src corpus.tgt --preset compact --preset paper
+    python -m mx_align.benchmarks.training corpus.src corpus.tgt --preset compact --preset paper
 
 Straightforward means: pairs in random order padded to the batch maximum, attention as separate
 matrix products and softmax, the vocabulary projection also for padding, keys and values projected
@@ -12,12 +12,10 @@ both alike.
 import dataclasses
 import itertools
 import json
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 
 import click
@@ -26,15 +24,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..trainer.config import RunConfig, resolve
-from ..trainer.data.batches import Batch, Batches, Position
-from ..trainer.data.corpus import Texts, prepare, tokenizers
+from ..trainer.config import RunConfig, resolve_config
+from ..trainer.data.batches import Batches, Position, Totals, TrainingBatch, make_batch
 from ..trainer.data.token_cache import TokenCache
-from ..trainer.loop.objective import Objective
+from ..trainer.data.vocabulary import load_tokenizers
 from ..trainer.loop.optimizer import make_optimizer, set_rate
 from ..trainer.networks import losses as loss
 from ..trainer.networks import mask_align as model
-from ..trainer.networks.mask_align import Attention, Decoder, MaskAlign, split_heads, valid
+from ..trainer.networks.losses import MaskAlignLoss
+from ..trainer.networks.mask_align import Attention, Decoder, MaskAlign, split_heads, valid_places
+from ..trainer.run.texts import Texts
+from ..trainer.run.training_data import prepare_data
+from . import records
 
 # ---- the straightforward implementation ----
 
@@ -49,8 +50,8 @@ class PlainDecoder(Decoder):
     def forward(
         self, embedded: Tensor, start: Tensor, lengths: Tensor, source: Tensor, read: Tensor
     ) -> Attention:
-        mask, alone = self.mask(lengths, embedded.shape[1])
-        source_valid = valid(read, source.shape[1])
+        mask, alone = self.attention_mask(lengths, embedded.shape[1])
+        source_valid = valid_places(read, source.shape[1])
         h, states = start.expand_as(embedded), []
         for layer, attention in enumerate(self.attention):
             pair = self.own_key_value(layer, embedded + start)
@@ -60,24 +61,24 @@ class PlainDecoder(Decoder):
                 h, weights, null = self.cross[str(layer)](h, source, source_valid)
             h = self.feed_forward[layer](h)
             states.append(h)
-        rows = valid(lengths, embedded.shape[1])
+        rows = valid_places(lengths, embedded.shape[1])
         cells = rows[:, :, None] & source_valid[:, None, :]
         return Attention(weights * cells, null * rows, self.norm(h), states)
 
 
-class PlainObjective(Objective):
-    """The same loss, with logits for every position and padding ignored afterwards."""
+class PlainObjective(MaskAlignLoss):
+    """The loss with logits for every position, padding ignored afterwards."""
 
-    def forward(self, batch: Batch, totals: loss.Totals, seed_weight: float) -> Tensor:
+    def forward(self, batch: TrainingBatch, totals: Totals, guidance_weight: float) -> Tensor:
         fwd, bwd = self.model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
-        src = valid(batch.src_lengths, batch.src.shape[1])
-        tgt = valid(batch.tgt_lengths, batch.tgt.shape[1])
+        src = valid_places(batch.src_lengths, batch.src.shape[1])
+        tgt = valid_places(batch.tgt_lengths, batch.tgt.shape[1])
         nll = 0.5 * self.nll(fwd, 1, batch.tgt.masked_fill(~tgt, -100)) / totals.tgt_pieces
         nll = nll + 0.5 * self.nll(bwd, 0, batch.src.masked_fill(~src, -100)) / totals.src_pieces
         cells = tgt[:, :, None] & src[:, None, :]
-        agreement = loss.agreement(fwd.weights, bwd.weights) / totals.cells
-        entropy = loss.entropy(fwd.weights, cells, self.config.entropy_lambda)
-        entropy = entropy + loss.entropy(bwd.weights, cells.mT, self.config.entropy_lambda)
+        agreement = loss.agreement_loss(fwd.weights, bwd.weights) / totals.cells
+        entropy = loss.entropy_loss(fwd.weights, cells, self.config.entropy_lambda)
+        entropy = entropy + loss.entropy_loss(bwd.weights, cells.mT, self.config.entropy_lambda)
         total = nll + self.config.alpha * agreement + self.config.beta * entropy / totals.cells
         return total[None]
 
@@ -91,9 +92,8 @@ class PlainObjective(Objective):
 
 def random_batches(
     cache: TokenCache, budget: int, seed: int
-) -> Iterator[tuple[Batch, loss.Totals]]:
-    """Pairs in random order, as many as have `budget` pieces on the longer side."""
-    batches = Batches(cache, seed=seed, budget=lambda step: budget, micro=budget)
+) -> Iterator[tuple[TrainingBatch, Totals]]:
+    """Yield batches in random order, `budget` pieces of the longer side each."""
     order = np.random.default_rng(seed).permutation(len(cache))
     longest = np.maximum(cache.src.lengths(order), cache.tgt.lengths(order))
     ends = np.searchsorted(np.cumsum(longest), np.arange(budget, longest.sum(), budget))
@@ -102,16 +102,16 @@ def random_batches(
             indices = order[start:end]
             src, tgt = cache.src.lengths(indices), cache.tgt.lengths(indices)
             yield (
-                batches.batch(indices),
-                loss.Totals(int(src.sum()), int(tgt.sum()), int(src @ tgt)),
+                make_batch(cache, indices),
+                Totals(int(src.sum()), int(tgt.sum()), int(src @ tgt)),
             )
 
 
 # ---- measuring ----
 
 
-def make(config: RunConfig, plain: bool) -> Callable[[Batch, loss.Totals], float]:
-    """A function that trains one step and returns the loss."""
+def make_step(config: RunConfig, plain: bool) -> Callable[[TrainingBatch, Totals], float]:
+    """Return a function that trains one step and returns the loss."""
     torch.manual_seed(config.train.seed)
     network = MaskAlign(config.model).train()
     if plain:
@@ -119,15 +119,15 @@ def make(config: RunConfig, plain: bool) -> Callable[[Batch, loss.Totals], float
             weights = direction.decoder.state_dict()
             direction.decoder = PlainDecoder(config.model)
             direction.decoder.load_state_dict(weights)
-    objective = (PlainObjective if plain else Objective)(network, config.train)
+    objective = (PlainObjective if plain else MaskAlignLoss)(network, config.train)
     # The same rule for both (Adam), so that only the implementations differ.
     settings = dataclasses.replace(config.train, optimizer="adam")
     ours = make_optimizer(network, config.model.width, settings)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4) if plain else ours
-    attend = plain_attention if plain else model.attend
+    attend = plain_attention if plain else model.dot_product_attention
 
-    def step(batch: Batch, totals: loss.Totals) -> float:
-        model.attend = attend
+    def step(batch: TrainingBatch, totals: Totals) -> float:
+        model.dot_product_attention = attend
         value = objective(batch, totals, 0.0)[0]
         value.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -139,8 +139,8 @@ def make(config: RunConfig, plain: bool) -> Callable[[Batch, loss.Totals], float
     return step
 
 
-def measure(config: RunConfig, cache: TokenCache, steps: int) -> dict[str, float]:
-    """Median pieces per second (source + target, padding not counted) of both, in turn."""
+def measure_speed(config: RunConfig, cache: TokenCache, steps: int) -> dict[str, float]:
+    """Return median pieces a second (source + target, without padding) of both, in turn."""
     budget = config.train.batch_tokens
     ours = (
         (s.batches[0], s.totals)
@@ -149,7 +149,7 @@ def measure(config: RunConfig, cache: TokenCache, steps: int) -> dict[str, float
         )
     )
     streams = {"ours": ours, "straightforward": random_batches(cache, budget, 1)}
-    train = {"ours": make(config, False), "straightforward": make(config, True)}
+    train = {"ours": make_step(config, False), "straightforward": make_step(config, True)}
     rates: dict[str, list[float]] = {name: [] for name in train}
     for round_ in range(steps + 2):
         for name in train:
@@ -183,24 +183,23 @@ def main(
     torch.set_num_threads(threads)
     record = {
         "benchmark": "training",
-        "date": date.today().isoformat(),
-        "hardware": f"{platform.processor() or platform.machine()}, {threads} threads",
-        "torch": torch.__version__,
+        **records.describe_circumstances(("torch",)),
+        "threads": threads,
         "batch_tokens": batch_tokens,
         "steps": steps,
         "results": {},
     }
     for preset in presets:
         base = {"lowercase": True, "warm_start": "none", "batch_tokens": batch_tokens}
-        config = resolve(preset, base)
+        config = resolve_config(preset, base)
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder)
-            prepare(Texts(src, tgt, valid_last=0), config, run, lambda text: None)
-            sizes = [tok.vocab_size for tok in tokenizers(run, config)]
+            prepare_data(Texts(src, tgt, valid_last=0), config, run, lambda text: None)
+            sizes = [tok.vocab_size for tok in load_tokenizers(run, config)]
             shape = dataclasses.replace(config.model, src_vocab=sizes[0], tgt_vocab=sizes[1])
             cache = TokenCache.open(run / "cache" / "train")
             assert cache is not None
-            result = measure(dataclasses.replace(config, model=shape), cache, steps)
+            result = measure_speed(dataclasses.replace(config, model=shape), cache, steps)
         record["results"][preset] = {"vocabulary": sizes[0], **result}
         print(
             f"{preset}: {result['ours']:,.0f} pieces/s, straightforward "

@@ -1,5 +1,7 @@
-"""What a command costs: wall and CPU seconds, and the peak memory of it and all it starts.
-Knows processes, of Linux in detail; what the commands do is the matter of `systems`."""
+"""Measures what a command costs: wall and CPU seconds, peak memory of it and all it starts.
+
+Knows processes, of Linux in detail. Does not know what the commands do.
+"""
 
 import os
 import signal
@@ -25,7 +27,7 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.wall + other.wall, self.cpu + other.cpu, max(self.peak_mb, other.peak_mb))
 
-    def rounded(self) -> dict[str, float]:
+    def round_values(self) -> dict[str, float]:
         return {name: round(value, 1) for name, value in asdict(self).items()}
 
 
@@ -33,7 +35,7 @@ class CommandError(Exception):
     """A command that failed, with the end of what it said."""
 
 
-def run(
+def run_command(
     command: Sequence[str],
     log: Path,
     *,
@@ -82,21 +84,21 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         seen = 0
         while not self.ended.wait(EVERY):
-            processes = tree(self.pid)
-            held = sum(resident(pid) for pid in processes)
+            processes = process_tree(self.pid)
+            held = sum(resident_kb(pid) for pid in processes)
             # To count shared pages once is slow: only when there is more than ever before.
             if held > 1.02 * seen:
                 seen = held
                 one = len(processes) == 1
-                self.peak = max(self.peak, held if one else sum(map(proportional, processes)))
+                self.peak = max(self.peak, held if one else sum(map(proportional_kb, processes)))
 
     def stop(self) -> None:
         self.ended.set()
         self.join()
 
 
-def tree(pid: int) -> list[int]:
-    """A process and its descendants; those that ended meanwhile are left out."""
+def process_tree(pid: int) -> list[int]:
+    """List a process and its descendants; those that ended meanwhile are left out."""
     found, waiting = [], [pid]
     while waiting:
         one = waiting.pop()
@@ -109,18 +111,18 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def resident(pid: int) -> int:
-    """KB of memory a process holds; 0 if it has ended."""
+def resident_kb(pid: int) -> int:
+    """Return KB of memory a process holds; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE // 1024
     except (OSError, IndexError):
         return 0
 
 
-def proportional(pid: int) -> int:
-    """The same, with pages that are shared with others counted in parts."""
+def proportional_kb(pid: int) -> int:
+    """Return KB of memory a process holds, its share of the pages that it shares."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().split("\n")
     except OSError:
-        return resident(pid)
+        return resident_kb(pid)
     return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

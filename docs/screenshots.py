@@ -1,5 +1,7 @@
-"""Takes the screenshots of the README again, in headless Chromium: python -m mx_align.docs.screenshots
-Knows which pairs, views and screens are shown; the page is mx-view's, the browser the tests'."""
+"""Takes the screenshots of the README again: python -m mx_align.docs.screenshots (Chromium).
+
+The page is made by mx-view, the browser driven as in the tests.
+"""
 
 import argparse
 import sys
@@ -61,31 +63,38 @@ def main() -> None:
     if webdriver.installed() is None:
         sys.exit("no browser: install chromium and chromedriver (Debian: chromium-driver)")
     with tempfile.TemporaryDirectory() as folder, webdriver.started() as browser:
-        page = made(Path(folder), options.model)
+        page = make_page(Path(folder), options.model)
         for name, (index, views, width, dark) in SHOTS.items():
-            shot(browser, page, index, views, width, dark, options.output / f"{name}.png")
+            take_screenshot(
+                browser, page, index, views, width, dark, options.output / f"{name}.png"
+            )
             print(options.output / f"{name}.png")
 
 
-def made(folder: Path, model: str | None) -> Path:
-    """The page of all pairs."""
-    from ..engine.commands.view import main as mx_view
+def make_page(folder: Path, model: str | None) -> Path:
+    """Write the pairs and make a page of all of them."""
+    from ..engine.commands.view import ViewFlags, run_view
 
     names = [folder / name for name in ("example.en", "example.fr", "example.talp")]
     for name, lines in zip(names, zip(*PAIRS, strict=True), strict=True):
         name.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    page = folder / "page.html"
     src, tgt, gold = map(str, names)
-    by = ["-m", model] if model else ["--langs", "en-fr"]
-    mx_view([src, tgt, *by, "--gold", gold, "-o", str(page)], standalone_mode=False)
+    page = folder / "page.html"
+    langs = None if model else "en-fr"
+    run_view(ViewFlags(src=src, tgt=tgt, model=model, langs=langs, gold=gold, output=str(page)))
     return page
 
 
-def shot(
-    browser: webdriver.Browser, page: Path, index: int, views: tuple[str, ...], width: int,
-    dark: bool, file: Path,
-) -> None:  # fmt: skip
-    """The part of the page from its top to the end of one pair, the only one in the list."""
+def take_screenshot(
+    browser: webdriver.Browser,
+    page: Path,
+    index: int,
+    views: tuple[str, ...],
+    width: int,
+    dark: bool,
+    file: Path,
+) -> None:
+    """Save the page from its top to the end of one pair, the only one in the list."""
     browser.screen(width, 900, dark=dark, scale=SCALE)
     browser.open(page)
     browser.wait("return performance.getEntriesByName('mx-first-draw').length")
@@ -93,9 +102,7 @@ def shot(
     end = "return Math.ceil(document.querySelector('.pair').getBoundingClientRect().bottom)"
     browser.wait(f"{end} > 200")
     browser.screen(width, browser.run(end) + 12, dark=dark, scale=SCALE)
-    browser.wait(
-        "return new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50, 1)))"
-    )
+    browser.wait(PAINTED)
     browser.screenshot(file)
 
 

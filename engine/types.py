@@ -1,6 +1,7 @@
-"""The arrays that travel between the rooms of the engine, and nothing that acts on them.
+"""The arrays that travel between the rooms of the engine.
 
-B pairs in a batch, S and T padded pieces of a source and a target sentence, U units.
+Their methods only select, swap or add up. In shapes, B is the number of pairs in a batch, S and T
+are its padded numbers of source and target pieces, U is a number of units.
 """
 
 from __future__ import annotations
@@ -15,11 +16,39 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Words = Sequence[str]
+Link = tuple[int, int]  # source word, target word, from 0
+ScoredLink = tuple[int, int, float]
+
+# ---- text ----
+
+
+@dataclass(frozen=True)
+class ChunkNote:
+    """What a resumed run must know of a chunk: a digest of its lines, and whether it ended where
+    chunks end (`whole`) or only because the input did."""
+
+    digest: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A chunk of the corpus: the words of consecutive pairs."""
+
+    first: int  # number of the first pair in the corpus, from 0
+    src: list[Words]
+    tgt: list[Words]
+    note: ChunkNote | None = None  # of chunks that come from files
+    link_lines: tuple[list[str], ...] = ()  # of each file of links the lines of these pairs
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Many sentences as flat arrays; sentence n has the places offsets[n]:offsets[n + 1]."""
+    """The pieces of many sentences in flat arrays; sentence n is at offsets[n]:offsets[n + 1].
+
+    The sentences "a bird" and "a" with "bird" in two pieces: ids [5 7 8 5], words [0 1 1 0],
+    offsets [0 3 4], n_words [2 1].
+    """
 
     ids: npt.NDArray[np.int32]  # (pieces,)
     words: npt.NDArray[np.int32]  # (pieces,) index of the piece's word in its sentence
@@ -27,14 +56,17 @@ class Pieces:
     n_words: npt.NDArray[np.int32]  # (sentences,)
 
 
+# ---- what a model computes ----
+
+
 @dataclass(frozen=True)
 class Units:
-    """What a model is run on: whole pairs, parts of pairs, or windows of what is too long;
-    arrays (U,).
+    """What a model is run on: whole pairs, parts of pairs, or windows of what is too long.
 
     Starts and ends count pieces in their sentence. Windows overlap, so each owns a part: the
     `own` ranges of a pair's units divide both sentences, and a cell belongs to the window that
     owns it on the longer side (`by_src`). Cells between two parts of a pair belong to nobody.
+    All arrays are (U,) but for the `own` ranges.
     """
 
     pair: IntArray
@@ -42,13 +74,21 @@ class Units:
     src_length: IntArray
     tgt_start: IntArray
     tgt_length: IntArray
-    own_src: IntArray  # (U, 2)
+    own_src: IntArray  # (U, 2) start and end
     own_tgt: IntArray  # (U, 2)
     by_src: npt.NDArray[np.bool_]
     window: npt.NDArray[np.bool_]  # one of several units of its pair
 
-    def only(self, wanted: npt.NDArray[np.bool_]) -> Units:
+    def select(self, wanted: npt.NDArray[np.bool_]) -> Units:
+        """Return the units that are wanted (U,)."""
         return Units(*(column[wanted] for column in vars(self).values()))
+
+    def swap_sides(self) -> Units:
+        """Return the units as a model of the other direction sees them."""
+        return Units(
+            self.pair, self.tgt_start, self.tgt_length, self.src_start, self.src_length,
+            self.own_tgt, self.own_src, ~self.by_src, self.window,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,10 +96,14 @@ class Batch:
     """Units of one padded size, ready for a model: ids are padded with 0."""
 
     units: IntArray  # (B,) places in Units
-    src: npt.NDArray[np.int32]  # (B, S)
-    src_lengths: IntArray
+    src: npt.NDArray[np.int32]  # (B, S) piece ids
+    src_lengths: IntArray  # (B,)
     tgt: npt.NDArray[np.int32]  # (B, T)
-    tgt_lengths: IntArray
+    tgt_lengths: IntArray  # (B,)
+
+    def swap_sides(self) -> Batch:
+        """Return the batch with source and target exchanged."""
+        return Batch(self.units, self.tgt, self.tgt_lengths, self.src, self.src_lengths)
 
 
 @dataclass(frozen=True)
@@ -70,70 +114,55 @@ class WordIds:
     tgt: npt.NDArray[np.int32]  # (B, T)
     spans: npt.NDArray[np.int32]  # (B, 2) pieces of the longest word of each side
 
-    def rows(self, part: slice) -> WordIds:
+    def slice_rows(self, part: slice) -> WordIds:
+        """Return the words of some of the pairs."""
         return WordIds(self.src[part], self.tgt[part], self.spans[part])
 
 
-@dataclass(frozen=True)
-class Links:
-    """Word links of a chunk: those of pair k stand at offsets[k]:offsets[k + 1]."""
-
-    offsets: IntArray  # (pairs + 1,)
-    src: IntArray
-    tgt: IntArray
-    score: Floats
-    sure: npt.NDArray[np.bool_]  # links that a wish for precision would keep too
-    src_null: Floats | None = None  # of each source word, one pair after the other
-    tgt_null: Floats | None = None
-
-    def swapped(self) -> Links:
-        """The same links with the sides changed over, sorted by the new source."""
-        pair = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-        order = np.lexsort((self.src, self.tgt, pair))
-        return Links(
-            self.offsets,
-            self.tgt[order],
-            self.src[order],
-            self.score[order],
-            self.sure[order],
-            self.tgt_null,
-            self.src_null,
-        )
+# ---- links ----
 
 
 @dataclass(frozen=True)
 class PackedLinks:
-    """Word links of a batch; those of pair b stand one after the other at starts[b], counts[b]
-    many, sorted. A word is named by its first piece. `sentence` is the mean over all words of the
-    score of their best link, 0 for words without one."""
+    """Word links of a batch: pair b has counts[b] of them, sorted, from starts[b] on.
+
+    A word is named by its first piece in the batch's row.
+    """
 
     counts: npt.NDArray[np.int32]  # (B,)
     starts: npt.NDArray[np.int32]  # (B,)
-    src: npt.NDArray[np.int32]
+    src: npt.NDArray[np.int32]  # (links,) and maybe room between pairs
     tgt: npt.NDArray[np.int32]
     scores: Floats
-    sentence: Floats  # (B,)
+    sentence: Floats  # (B,) mean over all words of the score of their best link, 0 without one
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """A chunk of the corpus: the words of consecutive pairs, the first of which has number
-    `first`. `others` are lines of links, of each file one for every pair. `note` travels along
-    untouched."""
+class Links:
+    """Word links of a chunk: those of pair k are at offsets[k]:offsets[k + 1], sorted."""
 
-    first: int
-    src: list[Words]
-    tgt: list[Words]
-    note: Any = None
-    others: tuple[list[str], ...] = ()
+    offsets: IntArray  # (pairs + 1,)
+    src: IntArray  # (links,) index of the source word in its sentence
+    tgt: IntArray
+    score: Floats
+    sure: npt.NDArray[np.bool_]  # links that would be kept when optimizing for precision
+    src_null: Floats | None = None  # of each source word, one pair after the other
+    tgt_null: Floats | None = None
+
+    def swap_sides(self) -> Links:
+        """Return the links with source and target exchanged, sorted by the new source."""
+        pair = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        order = np.lexsort((self.src, self.tgt, pair))
+        return Links(
+            self.offsets, self.tgt[order], self.src[order], self.score[order], self.sure[order],
+            self.tgt_null, self.src_null,
+        )  # fmt: skip
 
 
-# What becomes of links, in the user's terms, before they are rendered.
-Change = Callable[[Pairs, Links], Links]
-
-
-# One item for each pair of the chunk.
-Render = Callable[[Pairs, Links], Sequence[Any]]
+# Changes the links of a chunk, in the user's order of sides, before they are rendered.
+LinkChange = Callable[[Pairs, Links], Links]
+# Makes one item for each pair of the chunk: a line, an `Alignment`.
+Renderer = Callable[[Pairs, Links], Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -142,20 +171,14 @@ class Counts:
 
     pairs: int = 0
     empty: int = 0  # a side without words
-    windowed: int = 0
+    windowed: int = 0  # too long for one look of the model
     skipped: int = 0  # too long even for windows
     links: int = 0
     words: int = 0  # of both sides
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self.row(), other.row(), strict=True)))
+        return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
 
-    def row(self) -> tuple[int, ...]:
-        """The numbers in the order of the fields."""
+    def as_tuple(self) -> tuple[int, ...]:
+        """Return the numbers in the order of the fields."""
         return self.pairs, self.empty, self.windowed, self.skipped, self.links, self.words
-
-
-Link = tuple[int, int]
-
-
-ScoredLink = tuple[int, int, float]

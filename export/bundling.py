@@ -13,24 +13,20 @@ from typing import Any
 
 import onnx
 
-from ..engine.bundle.bundle import (
-    Bundle,
-    Calibration,
-    Manifest,
-    Thresholds,
-    Vocabulary,
-    check_free,
-    write_bundle,
-)
+from ..engine.bundle.bundle import Bundle
+from ..engine.bundle.manifest import Calibration, Manifest, Thresholds, VocabularyFiles
+from ..engine.bundle.writing import check_writable, write_bundle
 from ..engine.errors import InputError, MxError
-from ..engine.links.link_files import Gold
-from ..engine.links.scoring import score
-from ..engine.text.words import Tokenizer
+from ..engine.links.link_lines import Gold
+from ..engine.links.scoring import score_links
+from ..engine.storage import file_sha256
+from ..engine.text.pieces import PieceTokenizer
 from ..engine.version import __version__
 from ..trainer.config import RunConfig
-from ..trainer.data.corpus import gold_links, gold_pairs, once, tokenizers
-from ..trainer.loop.objective import Network
-from ..trainer.run.checkpoint import MODEL, load_model
+from ..trainer.data.gold import read_gold_links, read_gold_pairs
+from ..trainer.data.vocabulary import load_tokenizers
+from ..trainer.networks.weights import MODEL, Network, load_network
+from ..trainer.run.texts import is_read_once
 from . import kernels
 from .card.card import card
 from .card.story import cost, origins, tested
@@ -75,7 +71,7 @@ class Run:
     folder: Path
     model: Network
     config: RunConfig
-    tokenizers: tuple[Tokenizer, Tokenizer]
+    tokenizers: tuple[PieceTokenizer, PieceTokenizer]
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class Judged:
 
 def export(options: Options, report: Report) -> Bundle:
     """Make, verify and write the bundle; nothing is left behind when a step fails."""
-    check_free(options.output, options.force)
+    check_writable(options.output, options.force)
     check_gold(options)
     run = open_run(options.run)
     graph = make_graph(run, report)
@@ -115,7 +111,7 @@ def export(options: Options, report: Report) -> Bundle:
         languages=options.languages,
         max_length=run.config.train.max_length,
         graphs={},
-        default_precision="",
+        default_dtype="",
         tokenizer=vocabulary(run.config),
         thresholds=thresholds,
         calibration=calibration,
@@ -131,11 +127,11 @@ def export(options: Options, report: Report) -> Bundle:
 def check_gold(options: Options) -> None:
     """An error for gold files that are of no use, before all the work."""
     for files in (*options.tests, *([options.gold] if options.gold else [])):
-        for path in filter(once, files):
+        for path in filter(is_read_once, files):
             raise MxError(
                 f"{path} is a pipe, but gold files are read twice; give the name of a file"
             )
-        if not gold_pairs(*files).gold:
+        if not read_gold_pairs(*files).gold:
             raise MxError(f"{files[0]} has no sentences with gold links")
 
 
@@ -153,8 +149,8 @@ def wanted(options: Options, precision: str) -> bool:
 def open_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise MxError(f"there is no run folder {folder}; `mx-train -o {folder}` makes one")
-    model, config = load_model(folder)
-    pair = tokenizers(folder, config)
+    model, config = load_network(folder)
+    pair = load_tokenizers(folder, config)
     sizes = (config.model.src_vocab, config.model.tgt_vocab)
     for side, tokenizer, size in zip(("source", "target"), pair, sizes, strict=True):
         if tokenizer.vocab_size != size and not (side == "target" and config.model.joint_vocab):
@@ -186,7 +182,7 @@ def check_onnx(graph: onnx.ModelProto, precision: str) -> None:
 
 def training(run: Run) -> dict[str, Any]:
     """Where the weights come from, without names of files or machines."""
-    weights = hashlib.sha256((run.folder / MODEL).read_bytes()).hexdigest()
+    weights = file_sha256(run.folder / MODEL)
     vocab = hashlib.sha256(run.tokenizers[0].proto).hexdigest()
     train = run.config.train
     spent = cost(run.folder)
@@ -201,10 +197,10 @@ def training(run: Run) -> dict[str, Any]:
     }
 
 
-def vocabulary(config: RunConfig) -> Vocabulary:
+def vocabulary(config: RunConfig) -> VocabularyFiles:
     tgt = "src.spm" if config.model.joint_vocab else "tgt.spm"
     train = config.train
-    return Vocabulary("src.spm", tgt, train.lowercase, train.fold_accents)
+    return VocabularyFiles("src.spm", tgt, train.lowercase, train.fold_accents)
 
 
 # ---- text to measure on ----
@@ -239,7 +235,7 @@ def judge(options: Options, run: Run, graph: onnx.ModelProto, probe: Probe | Non
         src, tgt, path = options.gold
         pairs = text.from_files(src, tgt, run.tokenizers, None, "gold")
         sizes = [(s.n_words, t.n_words) for s, t in zip(pairs.src, pairs.tgt, strict=True)]
-        gold = gold_links(path, sizes, src)
+        gold = read_gold_links(path, sizes, src)
         return Judged(pairs, gold, True, f"{len(pairs)} pairs with gold links")
     if probe is None:
         return None
@@ -346,7 +342,7 @@ class Precisions:
     def aer(self, graph: onnx.ModelProto) -> dict[str, float]:
         if self.judged is None or not self.judged.real:
             return {}
-        return {"aer": score(self.links(graph, self.judged.probe), self.judged.gold).aer}
+        return {"aer": score_links(self.links(graph, self.judged.probe), self.judged.gold).aer}
 
     @cached_property
     def baseline(self) -> dict[str, float]:
@@ -379,7 +375,7 @@ def compiled(options: Options, config: RunConfig, report: Report) -> dict[str, b
         return {}
     model = config.model
     shape = model.heads, model.width // model.heads
-    return kernels.kernel_files(*shape, wanted, report, attention=model.kind != "student")
+    return kernels.compile_kernels(*shape, wanted, report, attention=model.kind != "student")
 
 
 def write(
@@ -394,7 +390,7 @@ def write(
     kept = {p: g for p, g in graphs.items() if wanted(options, p)}
     default = default if default in kept else next(iter(kept))
     data = {FILES[p]: g.SerializeToString(deterministic=True) for p, g in kept.items()}
-    manifest = replace(manifest, graphs={p: FILES[p] for p in kept}, default_precision=default)
+    manifest = replace(manifest, graphs={p: FILES[p] for p in kept}, default_dtype=default)
     files = {**data, "src.spm": run.tokenizers[0].proto}
     if not run.config.model.joint_vocab:
         files["tgt.spm"] = run.tokenizers[1].proto

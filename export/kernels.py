@@ -1,10 +1,10 @@
-"""The GPU kernels, compiled ahead of time for each generation of GPUs; needs no GPU.
+"""Compile the GPU kernels ahead of time for each generation of GPUs; needs no GPU.
 
-The only module that calls Triton's compiler. What it makes is launched by `mx_align.engine.runtime.gpu.kernels.
-launch` and put into TensorRT engines by `mx_align.engine.runtime.gpu.kernel_ops`, neither of which knows
-Triton.
+The only module that calls Triton's compiler. What it makes is launched by the engine, or put into
+TensorRT plans by it, without Triton.
 """
 
+import importlib
 import importlib.util
 import io
 import json
@@ -19,7 +19,7 @@ from typing import Any
 
 from ..engine.errors import MxError
 from ..engine.runtime.gpu.kernels import KERNELS
-from ..engine.runtime.gpu.kernels.launch import INDEX, Entry, archive_name
+from ..engine.runtime.gpu.kernels.launch import INDEX, KernelEntry, archive_name
 
 # Turing, Ampere (A100; RTX 30), Ada, Hopper, Blackwell (B200; RTX 50), and the oldest PTX version
 # that knows them: drivers read PTX and cubins of older versions, never of newer ones.
@@ -28,15 +28,16 @@ ARCHITECTURES = {
 }  # fmt: skip
 HEAD_WIDTHS = range(32, 129)  # of the attention kernels
 MAX_HEADS = 16
-DTYPES = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
+POINTER_TYPES = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
 
-_INTS = ("lengths_ptr", "src_words_ptr", "tgt_words_ptr", "spans_ptr", "total_ptr", "counts_ptr",
-         "starts_ptr", "links_ptr")  # fmt: skip
-_FLOATS = ("weights_ptr", "null_ptr", "scores_ptr", "sentence_ptr")
+# Arguments whose type does not follow that of the model.
+_INT_POINTERS = ("lengths_ptr", "src_words_ptr", "tgt_words_ptr", "spans_ptr", "total_ptr",
+                 "counts_ptr", "starts_ptr", "links_ptr")  # fmt: skip
+_FLOAT32_POINTERS = ("weights_ptr", "null_ptr", "scores_ptr", "sentence_ptr")
 
 
 @dataclass(frozen=True)
-class Variant:
+class KernelVariant:
     """A kernel with everything fixed that is fixed when it is compiled."""
 
     kernel: str
@@ -49,12 +50,18 @@ class Variant:
         width = dict(self.constants).get("HEAD")
         return ".".join([self.kernel, self.dtype, *([str(width)] if width else [])])
 
+    @property
+    def aligned(self) -> bool:
+        """Whether pointers and strides are promised to be multiples of 16, for wide loads. Whoever
+        launches the kernel keeps the promise."""
+        return self.kernel != "symmetrize" and dict(self.constants)["HEAD"] % 16 == 0
+
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledKernel:
     """What came out of the compiler for one architecture."""
 
-    entry: Entry
+    entry: KernelEntry
     ptx: str
     cubin: bytes
     registers: int
@@ -64,116 +71,108 @@ class Compiled:
 # ---- which variants ----
 
 
-def variants(
+def list_variants(
     heads: int, head_width: int, architecture: str, dtypes: Iterable[str] = ("fp16",)
-) -> list[Variant]:
-    """Those that a model of this shape needs. Its graphs leave weights in float32, so
-    `symmetrize` is needed in that type alone."""
+) -> list[KernelVariant]:
+    """List the kernels that a model of this shape needs.
+
+    Its graphs leave weights in float32, so `symmetrize` is needed in that type alone.
+    """
     tile = (("SRC", 8), ("TGT", 32), ("WITH_SENTENCE", 1))
     # Two cells a thread: with one (8 warps) ptxas went for so few registers that it spilled.
-    found = [Variant("symmetrize", "fp32", tile, warps=4)]
+    found = [KernelVariant("symmetrize", "fp32", tile, warps=4)]
     if head_width not in HEAD_WIDTHS or heads > MAX_HEADS:
         return found
+    head_sizes = {"HEAD": head_width, "HEAD_BLOCK": max(16, _next_power_of_two(head_width))}
     for dtype in dtypes:
         # Float32 products, and all on Turing, keep whole rows of their operands in registers:
         # larger tiles, or fewer warps to share them, spilled.
         small = dtype == "fp32" or architecture == "sm_75"
-        found.append(static_attention(head_width, dtype, small))
-        found.append(leaky_attention(heads, head_width, dtype, small))
+        # Sentences have 20 to 40 pieces: larger tiles of rows would be half empty.
+        rows = 16 if small else 32
+        static = {**head_sizes, "ROWS": rows, "KEYS": rows, "WIDEN": 0}
+        leaky = {
+            "HEADS": heads, "HEADS_BLOCK": _next_power_of_two(heads), **head_sizes, "ROWS": 16,
+            "KEYS": 16 if small else 32, "WITH_NULL": 1, "WIDEN": 0,
+        }  # fmt: skip
+        found.append(KernelVariant("static_attention", dtype, tuple(static.items()), warps=4))
+        warps = 8 if small else 4
+        found.append(KernelVariant("leaky_attention", dtype, tuple(leaky.items()), warps=warps))
     return found
 
 
-def static_attention(width: int, dtype: str, small: bool) -> Variant:
-    # Sentences have 20 to 40 pieces: larger tiles of rows would be half empty.
-    tile = 16 if small else 32
-    sizes = {"HEAD": width, "HEAD_BLOCK": _power(width), "ROWS": tile, "KEYS": tile, "WIDEN": 0}
-    return Variant("static_attention", dtype, tuple(sizes.items()), warps=4)
-
-
-def leaky_attention(heads: int, width: int, dtype: str, small: bool) -> Variant:
-    sizes = {
-        "HEADS": heads, "HEADS_BLOCK": 1 << (heads - 1).bit_length(), "HEAD": width,
-        "HEAD_BLOCK": _power(width), "ROWS": 16, "KEYS": 16 if small else 32, "WITH_NULL": 1,
-        "WIDEN": 0,
-    }  # fmt: skip
-    return Variant("leaky_attention", dtype, tuple(sizes.items()), warps=8 if small else 4)
-
-
-def _power(number: int) -> int:
-    return max(16, 1 << (number - 1).bit_length())
+def _next_power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
 
 
 # ---- compiling ----
 
 
-def compile_variant(variant: Variant, architecture: str) -> Compiled:
-    """PTX and cubin of a kernel. Needs triton, no GPU."""
-    made = _triton(variant, architecture)
+def compile_variant(variant: KernelVariant, architecture: str) -> CompiledKernel:
+    """Compile a kernel to PTX and cubin. Needs triton, no GPU."""
+    made = _compile_with_triton(variant, architecture)
     name = made.metadata.name
-    ptx = without_scratch(made.asm["ptx"], name)
-    cubin, registers, spilled = _assemble(ptx)
-    signature = _signature(variant)
-    entry = Entry(
+    ptx = remove_scratch_arguments(made.asm["ptx"], name)
+    cubin, registers, spilled = _assemble_ptx(ptx)
+    entry = KernelEntry(
         variant.kernel,
         variant.dtype,
         variant.name,
         name,
-        tuple(kind for kind in signature.values() if kind != "constexpr"),
+        tuple(kind for kind in argument_types(variant).values() if kind != "constexpr"),
         dict(variant.constants),
         32 * variant.warps,
         made.metadata.shared,
-        _aligned(variant),
+        variant.aligned,
     )
-    return Compiled(entry, ptx, cubin, registers, spilled)
+    return CompiledKernel(entry, ptx, cubin, registers, spilled)
 
 
-def _source(kernel: str) -> Any:
-    return getattr(importlib.import_module(f"mx_align.engine.runtime.gpu.kernels.{kernel}"), kernel)
+def _load_source(kernel: str) -> Any:
+    """Return the Triton function; importing it needs triton."""
+    module = importlib.import_module(f"..engine.runtime.gpu.kernels.{kernel}", __package__)
+    return getattr(module, kernel)
 
 
-def _signature(variant: Variant) -> dict[str, str]:
+def argument_types(variant: KernelVariant) -> dict[str, str]:
+    """Return Triton's types of a kernel's arguments by name; "constexpr" for what is fixed."""
     constants = dict(variant.constants)
-    return {name: _type(name, variant, constants) for name in _source(variant.kernel).arg_names}
+    types = {}
+    for name in _load_source(variant.kernel).arg_names:
+        if name in constants:
+            types[name] = "constexpr"
+        elif name == "threshold":
+            types[name] = "fp32"
+        elif not name.endswith("_ptr"):
+            types[name] = "i32"
+        elif name in _INT_POINTERS:
+            types[name] = "*i32"
+        else:
+            fixed = name in _FLOAT32_POINTERS
+            types[name] = "*fp32" if fixed else POINTER_TYPES[variant.dtype]
+    return types
 
 
-def _type(name: str, variant: Variant, constants: dict[str, int]) -> str:
-    if name in constants:
-        return "constexpr"
-    if name == "threshold":
-        return "fp32"
-    if not name.endswith("_ptr"):
-        return "i32"
-    if name in _INTS:
-        return "*i32"
-    return "*fp32" if name in _FLOATS else DTYPES[variant.dtype]
-
-
-def _aligned(variant: Variant) -> bool:
-    """Whether pointers and strides are promised to be multiples of 16, for wide loads. Whoever
-    launches the kernel keeps the promise."""
-    return variant.kernel != "symmetrize" and dict(variant.constants)["HEAD"] % 16 == 0
-
-
-def _triton(variant: Variant, architecture: str) -> Any:
+def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     # Line numbers would carry the names of this machine's folders into the bundle.
     triton.knobs.compilation.disable_line_info = True
-    signature = _signature(variant)
+    types = argument_types(variant)
     constants = {
         name: bool(value) if name.startswith("WI") else value for name, value in variant.constants
     }
     hints = {}
-    if _aligned(variant):
+    if variant.aligned:
         hints = {
             (place,): [["tt.divisibility", 16]]
-            for place, (name, kind) in enumerate(signature.items())
-            if kind in DTYPES.values() or name.startswith("stride_")
+            for place, (name, kind) in enumerate(types.items())
+            if kind in POINTER_TYPES.values() or name.startswith("stride_")
         }
     source = ASTSource(
-        fn=_source(variant.kernel), signature=signature, constexprs=constants, attrs=hints
+        fn=_load_source(variant.kernel), signature=types, constexprs=constants, attrs=hints
     )
     target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
     options = {"num_warps": variant.warps, "num_stages": 2, "enable_fp_fusion": True,
@@ -181,9 +180,11 @@ def _triton(variant: Variant, architecture: str) -> Any:
     return triton.compile(source, target=target, options=options)
 
 
-def without_scratch(ptx: str, name: str) -> str:
-    """The PTX without the two scratch pointers that Triton adds behind the arguments: TensorRT
-    passes no more than the op has, and our kernels use none."""
+def remove_scratch_arguments(ptx: str, name: str) -> str:
+    """Return the PTX without the two scratch pointers that Triton adds behind the arguments.
+
+    TensorRT passes no more than the op has, and our kernels use none.
+    """
     head, _, rest = ptx.partition(f".entry {name}(")
     parameters, _, body = rest.partition("\n)")
     lines = parameters.strip("\n").split(",\n")
@@ -193,8 +194,8 @@ def without_scratch(ptx: str, name: str) -> str:
     return f"{head}.entry {name}(\n" + ",\n".join(lines[:-2]) + "\n)" + body
 
 
-def _assemble(ptx: str) -> tuple[bytes, int, int]:
-    """The cubin, its registers per thread and the bytes it spills."""
+def _assemble_ptx(ptx: str) -> tuple[bytes, int, int]:
+    """Return the cubin, its registers per thread and the bytes it spills."""
     import triton
 
     # The assembler of CUDA 12.9 knows all our architectures, and drivers of CUDA 12 read it.
@@ -218,7 +219,7 @@ def _assemble(ptx: str) -> tuple[bytes, int, int]:
 
 
 def check_architectures(names: Iterable[str]) -> tuple[str, ...]:
-    """The architectures, or an error that names a wrong one."""
+    """Return the architectures, each once; an error that names a wrong one."""
     found = tuple(dict.fromkeys(names))
     for name in found:
         if name not in ARCHITECTURES:
@@ -230,21 +231,23 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def kernel_files(
+def compile_kernels(
     heads: int,
     head_width: int,
     architectures: Iterable[str],
     report: Callable[[str], None],
     attention: bool = True,
 ) -> dict[str, bytes]:
-    """The files of a bundle that hold the kernels for a model of this shape; a model that has no
-    attention needs those of its links alone."""
+    """Return the files of a bundle that hold the kernels for a model of this shape.
+
+    A model that has no attention needs those of its links alone.
+    """
     files: dict[str, bytes] = {}
-    wanted: list[Variant] = []
+    wanted: list[KernelVariant] = []
     for architecture in architectures:
-        wanted = variants(heads, head_width, architecture, ("fp16",) if attention else ())
+        wanted = list_variants(heads, head_width, architecture, ("fp16",) if attention else ())
         compiled = [compile_variant(variant, architecture) for variant in wanted]
-        files[archive_name(architecture)] = archive(compiled)
+        files[archive_name(architecture)] = pack_archive(compiled)
     if not files:
         return files
     expected = KERNELS if attention else ("symmetrize",)
@@ -255,8 +258,8 @@ def kernel_files(
     return files
 
 
-def archive(compiled: list[Compiled]) -> bytes:
-    """One zip file of an architecture's kernels; equal kernels give equal bytes."""
+def pack_archive(compiled: list[CompiledKernel]) -> bytes:
+    """Pack an architecture's kernels into one zip file; equal kernels give equal bytes."""
     written = io.BytesIO()
     index = [asdict(one.entry) for one in compiled]
     content = {INDEX: json.dumps(index, indent=1).encode()}

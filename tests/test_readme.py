@@ -1,38 +1,26 @@
-"""README.md against the repository: its tree names every module, its commands exist."""
+"""README.md against the repository: its tree names every room, its commands exist."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from .support.measure_style import ROOT
+from .support.rooms import list_rooms
+
 README = (ROOT / "README.md").read_text("utf-8")
-PACKAGES = ("trainer", "export", "engine", "benchmarks")
 
 
-def listed() -> set[str]:
-    """The files of the tree in the README: two spaces of indent for each folder."""
+def list_folders() -> set[str]:
+    """Return the folders of the tree in the README: two spaces of indent for each level."""
     block = README.split("## The code")[1].split("```")[1]
-    found, folders = set(), [""]
-    for line in block.split("\n")[1:]:
-        match = re.match(r"( *)(\S+)", line)
-        if not match:
-            continue
-        depth, name = len(match[1]) // 2, match[2]
-        folders[depth + 1 :] = []
-        if name.endswith("/"):
-            folders.append(folders[depth] + name)
-        else:
-            found.add(folders[depth] + name)
+    found, parent = set(), ""
+    for indent, name in re.findall(r"^( *)(\w+)/", block, re.MULTILINE):
+        parent = parent if indent else name
+        found.add(f"{parent}/{name}" if indent else name)
     return found
 
 
-def test_the_tree_is_the_real_one():
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if path.name not in ("__init__.py", "__main__.py")
-    }
-    assert listed() == files
+def test_the_tree_names_every_room():
+    rooms = {room for room in list_rooms() if (ROOT / room).is_dir()}
+    assert list_folders() == rooms | {"engine", "trainer", "export", "benchmarks", "tests"}
 
 
 def test_every_command_is_in_the_readme():

@@ -1,0 +1,1 @@
+"""Turns chunks of words into links: batches, decoding, long pairs, the pipeline."""

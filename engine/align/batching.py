@@ -1,33 +1,38 @@
-"""Which pieces are computed together: long pairs cut into windows, pairs of one size in a batch.
-Knows lengths and ids as arrays; text, models and links are the matter of others.
+"""Plan what a model computes together: long pairs as windows, units of one size in a batch.
+
+Knows lengths and ids as arrays. Does not know text, models or links.
 
 A pair is padded to a size that depends on its own lengths alone, so its neighbours in a batch,
-the budget and the number of threads never change the shape it is computed in."""
+the budget and the number of threads never change the shape it is computed in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ..runtime.backends import pad_lengths
 from ..types import Batch, IntArray, Pieces, Units, WordIds
+
+Bools = npt.NDArray[np.bool_]
 
 # A sentence of more pieces gets no links: one line must not hold up or fill the machine.
 MAX_PIECES = 1 << 16
 
+# ---- units ----
 
-# ---- windows ----
 
-
-def too_long(src_lengths: IntArray, tgt_lengths: IntArray) -> npt.NDArray[np.bool_]:
-    """Pairs beyond what is aligned even in windows; they get no links."""
+def find_too_long(src_lengths: IntArray, tgt_lengths: IntArray) -> Bools:
+    """Tell which pairs are too long even for windows; they get no links."""
     return np.maximum(src_lengths, tgt_lengths) > MAX_PIECES
 
 
-def plan(src_lengths: IntArray, tgt_lengths: IntArray, max_length: int) -> Units:
-    """Units of pairs with these numbers of pieces; none for pairs with an empty side."""
-    usable = (np.minimum(src_lengths, tgt_lengths) > 0) & ~too_long(src_lengths, tgt_lengths)
+def plan_units(src_lengths: IntArray, tgt_lengths: IntArray, max_length: int) -> Units:
+    """Plan the units of pairs with these numbers of pieces; none for pairs with an empty side."""
+    usable = np.minimum(src_lengths, tgt_lengths) > 0
+    usable &= ~find_too_long(src_lengths, tgt_lengths)
     pair = np.flatnonzero(usable)
     zero = np.zeros_like(pair)
     return plan_parts(
@@ -36,8 +41,11 @@ def plan(src_lengths: IntArray, tgt_lengths: IntArray, max_length: int) -> Units
 
 
 def plan_parts(parts: IntArray, max_length: int) -> Units:
-    """Units of parts of pairs: rows of the pair's number, where the part begins and ends in the
-    source and where in the target."""
+    """Plan the units of parts of pairs: a window each, or several if a part is too long.
+
+    Rows of `parts` are the pair's number, where the part begins and ends in the source, and where
+    in the target.
+    """
     pair, src_start, src_end, tgt_start, tgt_end = parts.T
     whole = np.maximum(src_end - src_start, tgt_end - tgt_start) <= max_length
     rows = [
@@ -45,7 +53,7 @@ def plan_parts(parts: IntArray, max_length: int) -> Units:
         src_start, src_end, tgt_start, tgt_end, np.ones_like(pair),
     ]  # fmt: skip
     tables = [np.stack(rows, axis=1)[whole]]
-    tables += [_windows(part, max_length) for part in parts[~whole].tolist()]
+    tables += [_plan_windows(part, max_length) for part in parts[~whole].tolist()]
     table = np.concatenate(tables).astype(np.int64)
     pair, src_start, src_length, tgt_start, tgt_length = table.T[:5]
     own_src, own_tgt, by_src = table[:, 5:7], table[:, 7:9], table[:, 9] > 0
@@ -55,17 +63,22 @@ def plan_parts(parts: IntArray, max_length: int) -> Units:
     )
 
 
-def _windows(part: list[int], size: int) -> IntArray:
-    """Overlapping windows along the longer side, half a window apart, each with what lies around
-    the same share of the other side."""
+def _plan_windows(part: list[int], size: int) -> IntArray:
+    """Lay overlapping windows along the longer side, at most half a window apart.
+
+    Each sees what lies around the same share of the other side. Columns are those of `plan_parts`.
+    """
+    # 100 source and 50 target pieces with windows of 80:
+    #     source  0-80 and 20-100, of which the windows own 0-50 and 50-100 (halves of the overlap)
+    #     target  0-50 for both (it fits as a whole), of which they own 0-25 and 25-50
     pair, src_first, src_end, tgt_first, tgt_end = part
     n_src, n_tgt = src_end - src_first, tgt_end - tgt_first
     by_src = n_src >= n_tgt
     long, short = (n_src, n_tgt) if by_src else (n_tgt, n_src)
     steps = -(-(long - size) // max(1, size // 2))
     starts = np.arange(steps + 1) * (long - size) // steps
-    cuts = (starts[1:] + starts[:-1] + size) // 2  # the middle of each overlap
-    own, short_own = _between(cuts, long), _between(cuts * short // long, short)
+    bounds = (starts[1:] + starts[:-1] + size) // 2  # the middle of each overlap
+    own, short_own = _ranges_between(bounds, long), _ranges_between(bounds * short // long, short)
     width = min(short, size)
     spare = width - (short_own[:, 1] - short_own[:, 0])
     short_starts = np.clip(short_own[:, 0] - spare // 2, 0, short - width)
@@ -86,85 +99,120 @@ def _windows(part: list[int], size: int) -> IntArray:
     )  # fmt: skip
 
 
-def _between(cuts: IntArray, end: int) -> IntArray:
-    bounds = np.concatenate([[0], cuts, [end]])
-    return np.stack([bounds[:-1], bounds[1:]], axis=1)
+def _ranges_between(bounds: IntArray, end: int) -> IntArray:
+    """Return starts and ends (n + 1, 2) of what n bounds divide 0-end into."""
+    every = np.concatenate([[0], bounds, [end]])
+    return np.stack([every[:-1], every[1:]], axis=1)
 
 
 # ---- batches ----
 
 
-def padded(lengths: IntArray) -> IntArray:
-    """The size a sentence is padded to: multiples of 4, of 8 above 64, of 16 above 128."""
-    step = np.where(lengths <= 64, 4, np.where(lengths <= 128, 8, 16))
-    return -(-lengths // step) * step
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch to be run: some of the units, padded to one size.
+
+    Links of a `look` only tell where long pairs are split.
+    """
+
+    units: Units
+    places: IntArray  # (B,) in `units`
+    n_src: int  # S
+    n_tgt: int  # T
+    look: bool = False
 
 
-def batches(units: Units, tokens: int, grain: int = 1) -> Iterator[tuple[IntArray, int, int]]:
-    """Places of units of one padded size (S, T), which has at most `tokens` places on its longer
-    side, or one unit; the largest sizes first. Sizes are multiples of `grain`: the coarser it is,
-    the fewer and larger the batches."""
-    src, tgt = (
-        -(-padded(lengths) // grain) * grain for lengths in (units.src_length, units.tgt_length)
-    )
+def plan_batches(
+    units: Units, tokens: int, grain: int = 1, look: bool = False
+) -> list[PlannedBatch]:
+    """Group units of one padded size (S, T) into batches, the largest sizes first.
+
+    A batch has at most `tokens` places on its longer side, or one unit. Sizes are multiples of
+    `grain`: the coarser it is, the fewer and larger the batches.
+    """
+    src, tgt = pad_lengths(units.src_length, grain), pad_lengths(units.tgt_length, grain)
+    # Source sizes [8 4 8] and target sizes [4 4 4] make, with 100 as factor, keys [804 404 804]
+    # and the order [0 2 1]: units 0 and 2 share a batch, unit 1 comes after them.
     key = src * (2 * MAX_PIECES) + tgt
     order = np.argsort(-key, kind="stable")
     key = key[order]
     ends = np.append(np.flatnonzero(np.diff(key)) + 1, len(key)).tolist()
     start = 0
+    found = []
     for end in ends if len(key) else []:
         n_src, n_tgt = int(src[order[start]]), int(tgt[order[start]])
         rows = max(1, tokens // max(n_src, n_tgt))
         for first in range(start, end, rows):
-            yield order[first : min(first + rows, end)], n_src, n_tgt
+            places = order[first : min(first + rows, end)]
+            found.append(PlannedBatch(units, places, n_src, n_tgt, look))
         start = end
+    return found
 
 
-def pack(units: Units, places: IntArray, n_src: int, n_tgt: int, src: Pieces, tgt: Pieces) -> Batch:
-    """The ids of these units, padded to (n_src, n_tgt)."""
+def pack_batch(planned: PlannedBatch, src: Pieces, tgt: Pieces) -> Batch:
+    """Gather the ids of a planned batch from the pieces of the chunk."""
+    units, places = planned.units, planned.places
     pair = units.pair[places]
     src_lengths, tgt_lengths = units.src_length[places], units.tgt_length[places]
+    src_starts = src.offsets[pair] + units.src_start[places]
+    tgt_starts = tgt.offsets[pair] + units.tgt_start[places]
     return Batch(
         places,
-        _rows(src.ids, src.offsets[pair] + units.src_start[places], src_lengths, n_src),
+        _gather_rows(src.ids, src_starts, src_lengths, planned.n_src),
         src_lengths,
-        _rows(tgt.ids, tgt.offsets[pair] + units.tgt_start[places], tgt_lengths, n_tgt),
+        _gather_rows(tgt.ids, tgt_starts, tgt_lengths, planned.n_tgt),
         tgt_lengths,
     )
 
 
-def _rows(
-    ids: npt.NDArray[np.int32], starts: IntArray, lengths: IntArray, size: int
+def _gather_rows(
+    values: npt.NDArray[np.int32], starts: IntArray, lengths: IntArray, size: int
 ) -> npt.NDArray[np.int32]:
+    """Return rows (B, size) of the values that begin at `starts`, with 0 behind their lengths."""
     column = np.arange(size)
     places = starts[:, None] + column
-    rows = ids.take(places, mode="clip")  # (B, size), with strangers behind each sentence
+    rows = values.take(places, mode="clip")  # with what follows behind each sentence
     rows[column >= lengths[:, None]] = 0
     return rows
 
 
-def word_ids(units: Units, batch: Batch, src: Pieces, tgt: Pieces) -> WordIds:
-    """The words that the pieces of a batch belong to."""
-    pair, by_src = units.pair[batch.units], units.by_src[batch.units]
-    sides = [
-        (src, units.src_start, batch.src_lengths, units.own_src, by_src, batch.src.shape[1]),
-        (tgt, units.tgt_start, batch.tgt_lengths, units.own_tgt, ~by_src, batch.tgt.shape[1]),
-    ]
-    words, spans = [], []
-    for pieces, starts, lengths, own, counts, size in sides:
-        first = starts[batch.units]
-        rows = _rows(pieces.words, pieces.offsets[pair] + first, lengths, size)
-        place = first[:, None] + np.arange(size)
-        owned = (own[batch.units, :1] <= place) & (place < own[batch.units, 1:])
-        inside = np.arange(size) < lengths[:, None]
-        rows[~inside | (counts[:, None] & ~owned)] = -1
-        words.append(rows)
-        spans.append(_longest_run(rows))
-    return WordIds(words[0], words[1], np.stack(spans, axis=1).astype(np.int32))
+def find_own_targets(units: Units, batch: Batch, *, shared: bool = True) -> Bools:
+    """Tell which target places (B, T) count for their unit; padding does not.
+
+    Along the side that windows run along, only those that the unit owns. On the other side all
+    (`shared`), or again only its own.
+    """
+    columns = np.arange(batch.tgt.shape[1])
+    place = units.tgt_start[batch.units][:, None] + columns
+    own = units.own_tgt[batch.units]
+    found = (own[:, :1] <= place) & (place < own[:, 1:])
+    if shared:
+        found |= units.by_src[batch.units][:, None]
+    return np.asarray(found & (columns < batch.tgt_lengths[:, None]))
+
+
+def find_word_ids(units: Units, batch: Batch, src: Pieces, tgt: Pieces) -> WordIds:
+    """Find the words that the pieces of a batch belong to."""
+    other_units, other_batch = units.swap_sides(), batch.swap_sides()
+    src_words = _target_word_ids(other_units, other_batch, src)
+    tgt_words = _target_word_ids(units, batch, tgt)
+    spans = [_longest_run(src_words), _longest_run(tgt_words)]
+    return WordIds(src_words, tgt_words, np.stack(spans, axis=1).astype(np.int32))
+
+
+def _target_word_ids(units: Units, batch: Batch, tgt: Pieces) -> npt.NDArray[np.int32]:
+    starts = tgt.offsets[units.pair[batch.units]] + units.tgt_start[batch.units]
+    rows = _gather_rows(tgt.words, starts, batch.tgt_lengths, batch.tgt.shape[1])
+    rows[~find_own_targets(units, batch)] = -1
+    return rows
 
 
 def _longest_run(rows: npt.NDArray[np.int32]) -> IntArray:
-    """How often the most repeated number of each row stands there in a row, -1 not counted."""
+    """Return how often the most repeated number of each row stands there in a row, -1 not counted.
+
+    It is for words, whose pieces stand together.
+    """
+    # In [3 3 4 -1] the run of each place began at [0 0 2 3] and has [1 2 1 0] members by then.
     new = np.ones(rows.shape, bool)
     new[:, 1:] = rows[:, 1:] != rows[:, :-1]
     column = np.arange(rows.shape[1])

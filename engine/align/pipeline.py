@@ -1,5 +1,8 @@
-"""Pairs of lines to rendered results, in order, with every core busy and a bounded read-ahead.
-Knows threads and queues; what is computed is the matter of `batching`, `decode`, the backend."""
+"""Turn chunks of pairs into rendered results, in order, with every core busy.
+
+Knows threads and queues, and in which order the steps of a chunk follow each other. Does not know
+how batches are computed or links are found (`batching`, the backend, `decoding`, `long_pairs`).
+"""
 
 from __future__ import annotations
 
@@ -12,266 +15,269 @@ from typing import Any
 import numpy as np
 
 from ..runtime.backends import Backend
-from ..text.words import Tokenizer
-from ..types import Batch, Change, Counts, IntArray, Links, Pairs, Render, Units
-from . import long_pairs as cuts
-from .batching import batches, pack, plan, plan_parts, too_long, word_ids
-from .decoding import Found, Rule, find, link, placed
+from ..text.pieces import PieceTokenizer
+from ..types import Batch, Counts, LinkChange, Pairs, Renderer, Units
+from . import long_pairs
+from .batching import (
+    PlannedBatch,
+    find_too_long,
+    find_word_ids,
+    pack_batch,
+    plan_batches,
+    plan_parts,
+    plan_units,
+)
+from .decoding import BatchLinks, LinkRule, find_piece_links, link_words, unpack_links
+
+# Chunks in memory: one is read, one computed, one written.
+_MAX_CHUNKS = 3
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished chunk: for each render the items of all its pairs, in order."""
+class Recipe:
+    """Everything that turns words into items."""
+
+    backend: Backend
+    tokenizers: tuple[PieceTokenizer, PieceTokenizer]
+    max_length: int
+    rule: LinkRule
+    look_rule: LinkRule  # that finds the links by which long pairs are split
+    renderers: Sequence[Renderer]
+    batch_tokens: int
+    swapped: bool = False  # the model's source is the pairs' target
+    change: LinkChange | None = None
+
+
+@dataclass(frozen=True)
+class FinishedChunk:
+    """What became of a chunk: for each renderer the items of all its pairs, in order."""
 
     pairs: Pairs
     items: list[list[Any]]
     counts: Counts
 
 
-@dataclass(frozen=True)
-class Engine:
-    """Everything that turns words into items."""
-
-    backend: Backend
-    tokenizers: tuple[Tokenizer, Tokenizer]
-    max_length: int
-    rule: Rule
-    look: Rule  # that finds the links by which long pairs are cut
-    renders: Sequence[Render]
-    batch_tokens: int
-    swapped: bool = False  # the model's source is the pairs' target
-    change: Change | None = None
-
-
 # ---- one chunk ----
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A batch to be run: these of the units, padded to these sizes. Of a `look` the links only
-    tell where long pairs are cut."""
-
-    units: Units
-    places: IntArray
-    n_src: int
-    n_tgt: int
-    look: bool
-
-
-class Work:
+class ChunkWork:
     """A chunk while it is computed. `prepare` is called once, `run` once per batch, in any thread.
 
-    Long pairs are looked at first; the last batch of that asks for batches of their parts, which
-    in longer pairs are looked at once more. The very last batch turns all that was found in
-    `units` into the `result`.
+    Long pairs are looked at first. The last batch of these looks splits the pairs and asks for
+    batches of their parts; parts of very long pairs are looked at again. The very last batch turns
+    all that was found in `units` into the `result`.
     """
 
-    def __init__(self, engine: Engine, pairs: Pairs) -> None:
-        self.engine = engine
+    def __init__(self, recipe: Recipe, pairs: Pairs) -> None:
+        self.recipe = recipe
         self.pairs = pairs
         self.done = threading.Event()
         self.error: BaseException | None = None
         self._lock = threading.Lock()
-        self._found: list[Found] = []
-        self._seen: list[Found] = []  # in long pairs
+        self._links: list[BatchLinks] = []
+        self._look_links: list[BatchLinks] = []
 
-    def prepare(self) -> list[Planned]:
-        """Tokenise and plan; returns the batches that must be run."""
-        src_tokenizer, tgt_tokenizer = self.engine.tokenizers
+    def prepare(self) -> list[PlannedBatch]:
+        """Encode and plan; return the batches that must be run."""
+        src_tokenizer, tgt_tokenizer = self.recipe.tokenizers
         self._words = self.pairs.src, self.pairs.tgt
-        if self.engine.swapped:
+        if self.recipe.swapped:
             self._words = self.pairs.tgt, self.pairs.src
         self.src = src_tokenizer.encode_many(self._words[0])
         self.tgt = tgt_tokenizer.encode_many(self._words[1])
-        src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
-        units = plan(src_lengths, tgt_lengths, self.engine.max_length)
-        self._windowed = len(np.unique(units.pair[units.window]))
-        self._again = cuts.looks(*self._words, self.src, self.tgt)
-        long = self._again[units.pair] > 0
-        self._long = np.unique(units.pair[long])
-        self.units = [units.only(~long)]
-        looks = self._batches(units.only(long), look=True)
-        planned = looks + self._batches(self.units[0])
-        self._looks, self._left = len(looks), len(planned)
+        lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
+        self._empty = np.minimum(*lengths) == 0
+        self._too_long = find_too_long(*lengths)
+        units = plan_units(*lengths, self.recipe.max_length)
+        self._n_windowed = len(np.unique(units.pair[units.window]))
+        self._looks_left = long_pairs.looks(*self._words, self.src, self.tgt)  # (pairs,)
+        long = self._looks_left[units.pair] > 0
+        self._looked_at = np.unique(units.pair[long])
+        self.units = [units.select(~long)]
+        looks = self._plan_batches(units.select(long), look=True)
+        planned = looks + self._plan_batches(self.units[0])
+        self._open_looks, self._open_batches = len(looks), len(planned)
         if not planned:
             self._finish()
         return planned
 
-    def _batches(self, units: Units, look: bool = False) -> list[Planned]:
-        engine = self.engine
-        cut = batches(units, engine.batch_tokens, engine.backend.grain)
-        return [Planned(units, *batch, look) for batch in cut]
-
-    def run(self, planned: Planned) -> list[Planned]:
-        """Compute one batch; returns what must be run because of it."""
-        units, look = planned.units, planned.look
-        batch = pack(units, planned.places, planned.n_src, planned.n_tgt, self.src, self.tgt)
-        found = self._find(self.engine.look if look else self.engine.rule, units, batch)
+    def run(self, planned: PlannedBatch) -> list[PlannedBatch]:
+        """Compute one batch; return what must be run because of it."""
+        look = planned.look
+        batch = pack_batch(planned, self.src, self.tgt)
+        rule = self.recipe.look_rule if look else self.recipe.rule
+        links = self._find_links(rule, planned.units, batch)
+        # Counters change under the lock, the work between them does not hold it: another thread's
+        # batch must not end the chunk while this one plans more.
         with self._lock:
-            (self._seen if look else self._found).append(found)
-            self._looks -= look
-            seen = look and not self._looks
-        more = self._cut() if seen else []
+            (self._look_links if look else self._links).append(links)
+            self._open_looks -= look
+            all_seen = look and not self._open_looks
+        more = self._split_long_pairs() if all_seen else []
         with self._lock:
-            self._looks += sum(one.look for one in more)
-            self._left += len(more) - 1
-            last = not self._left
+            self._open_looks += sum(one.look for one in more)
+            self._open_batches += len(more) - 1
+            last = not self._open_batches
         if last:
             self._finish()
         return more
-
-    def _cut(self) -> list[Planned]:
-        """The batches of what long pairs are cut into by the links that were seen in them."""
-        links = link(self.engine.look, self._seen, self.src, self.tgt)
-        self._seen = []
-        self._again -= 1
-        left = self._again > 0
-        parts = cuts.parts(self._long, left[self._long], links, *self._words, self.src, self.tgt)
-        again = left[parts[:, 0]]
-        self._long = np.unique(parts[again, 0])
-        looks = self._batches(plan_parts(parts[again], self.engine.max_length), look=True)
-        self.units.append(plan_parts(parts[~again], self.engine.max_length))
-        return looks + self._batches(self.units[-1])
-
-    def _find(self, rule: Rule, units: Units, batch: Batch) -> Found:
-        backend = self.engine.backend
-        if backend.finds_links and rule.links_alone and rule.threshold is not None:
-            words = word_ids(units, batch, self.src, self.tgt)
-            return placed(backend.links(batch, words, rule.threshold), units, batch)
-        return find(rule, backend.run(batch, rule.outputs), units, batch)
-
-    def _finish(self) -> None:
-        links = link(self.engine.rule, self._found, self.src, self.tgt)
-        if self.engine.swapped:
-            links = links.swapped()
-        if self.engine.change:
-            links = self.engine.change(self._fit(), links)
-        items = [list(render(self.pairs, links)) for render in self.engine.renders]
-        self.result = Done(self.pairs, items, self._count(links))
-        self._found = []
-        self.done.set()
-
-    def _fit(self) -> Pairs:
-        """The pairs, without links by others for those that are too long for any."""
-        long = too_long(np.diff(self.src.offsets), np.diff(self.tgt.offsets))
-        if not long.any():
-            return self.pairs
-        others = tuple(
-            ["" if skipped else line for line, skipped in zip(lines, long, strict=True)]
-            for lines in self.pairs.others
-        )
-        return replace(self.pairs, others=others)
-
-    def _count(self, links: Links) -> Counts:
-        src_lengths, tgt_lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
-        empty = np.minimum(src_lengths, tgt_lengths) == 0
-        return Counts(
-            pairs=len(src_lengths),
-            empty=int(empty.sum()),
-            windowed=self._windowed,
-            skipped=int((too_long(src_lengths, tgt_lengths) & ~empty).sum()),
-            links=len(links.src),
-            words=int(self.src.n_words.sum()) + int(self.tgt.n_words.sum()),
-        )
 
     def fail(self, error: BaseException) -> None:
         """Give up; whoever waits gets the error."""
         self.error = error
         self.done.set()
 
+    def _plan_batches(self, units: Units, look: bool = False) -> list[PlannedBatch]:
+        recipe = self.recipe
+        return plan_batches(units, recipe.batch_tokens, recipe.backend.grain, look)
 
-def run_here(engine: Engine, pairs: Pairs) -> Work:
-    """One chunk, finished, in the calling thread."""
-    work = Work(engine, pairs)
-    run_all(work, work.prepare())
-    return work
+    def _find_links(self, rule: LinkRule, units: Units, batch: Batch) -> BatchLinks:
+        backend = self.recipe.backend
+        if backend.finds_links and rule.needs_links_only and rule.threshold is not None:
+            words = find_word_ids(units, batch, self.src, self.tgt)
+            return unpack_links(backend.links(batch, words, rule.threshold), units, batch)
+        return find_piece_links(rule, backend.run(batch, rule.outputs), units, batch)
+
+    def _split_long_pairs(self) -> list[PlannedBatch]:
+        """Split by the links that were seen; return the batches of the parts."""
+        links = link_words(self.recipe.look_rule, self._look_links, self.src, self.tgt)
+        self._look_links = []
+        self._looks_left -= 1
+        again = self._looks_left > 0
+        pairs = self._looked_at
+        parts = long_pairs.parts(pairs, again[pairs], links, *self._words, self.src, self.tgt)
+        of_again = again[parts[:, 0]]
+        self._looked_at = np.unique(parts[of_again, 0])
+        max_length = self.recipe.max_length
+        looks = self._plan_batches(plan_parts(parts[of_again], max_length), look=True)
+        self.units.append(plan_parts(parts[~of_again], max_length))
+        return looks + self._plan_batches(self.units[-1])
+
+    def _finish(self) -> None:
+        links = link_words(self.recipe.rule, self._links, self.src, self.tgt)
+        if self.recipe.swapped:
+            links = links.swap_sides()
+        if self.recipe.change:
+            links = self.recipe.change(self._blank_too_long(), links)
+        items = [list(render(self.pairs, links)) for render in self.recipe.renderers]
+        counts = Counts(
+            pairs=len(self._empty),
+            empty=int(self._empty.sum()),
+            windowed=self._n_windowed,
+            skipped=int((self._too_long & ~self._empty).sum()),
+            links=len(links.src),
+            words=int(self.src.n_words.sum()) + int(self.tgt.n_words.sum()),
+        )
+        self.result = FinishedChunk(self.pairs, items, counts)
+        self._links = []
+        self.done.set()
+
+    def _blank_too_long(self) -> Pairs:
+        """Return the pairs without the links of files for those that are too long for any."""
+        if not self._too_long.any():
+            return self.pairs
+        blanked = tuple(
+            ["" if skipped else line for line, skipped in zip(lines, self._too_long, strict=True)]
+            for lines in self.pairs.link_lines
+        )
+        return replace(self.pairs, link_lines=blanked)
 
 
-def run_all(work: Work, planned: list[Planned]) -> list[Planned]:
-    """Run these batches and all that they ask for; gives all of them."""
+def run_chunk(recipe: Recipe, pairs: Pairs) -> FinishedChunk:
+    """Compute one chunk in the calling thread."""
+    work = ChunkWork(recipe, pairs)
+    run_batches(work, work.prepare())
+    return work.result
+
+
+def run_batches(work: ChunkWork, planned: list[PlannedBatch]) -> list[PlannedBatch]:
+    """Run these batches and all that they ask for; return all of them."""
     every = list(planned)
-    for one in every:  # which grows on the way
-        every += work.run(one)
+    for batch in every:  # which grows on the way
+        every += work.run(batch)
     return every
 
 
 # ---- many chunks ----
 
 
-@dataclass
-class _Line:
-    """The belt between the threads of one run."""
+def stream_chunks(recipe: Recipe, chunks: Iterable[Pairs], threads: int) -> Iterator[FinishedChunk]:
+    """Yield finished chunks in their order; at most three are in memory.
 
-    engine: Engine
+    An error of the input is raised after everything before it was given.
+    """
+    run = _ThreadedRun(recipe, threads)
+    source = iter(chunks)
+    workers = [threading.Thread(target=run.prepare_chunks, args=(source,), daemon=True)]
+    workers += [threading.Thread(target=run.compute_batches, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        while isinstance(work := run.in_order.get(), ChunkWork):
+            work.done.wait()
+            if work.error is not None:
+                raise work.error
+            yield work.result
+            run.slots.release()
+        if work is not None:
+            raise work
+    finally:
+        run.stop_threads()
+        for worker in workers:
+            worker.join(timeout=2)  # the one that reads may wait for input that never comes
+
+
+@dataclass
+class _ThreadedRun:
+    """What passes between the threads of one run: one that prepares chunks, some that compute."""
+
+    recipe: Recipe
     threads: int
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.slots = threading.Semaphore(3)  # chunks in flight: one read, one run, one written
-        self.tasks: queue.SimpleQueue[tuple[Work, Planned] | None] = queue.SimpleQueue()
-        self.order: queue.SimpleQueue[Work | BaseException | None] = queue.SimpleQueue()
+        self.slots = threading.Semaphore(_MAX_CHUNKS)
+        self.tasks: queue.SimpleQueue[tuple[ChunkWork, PlannedBatch] | None] = queue.SimpleQueue()
+        self.in_order: queue.SimpleQueue[ChunkWork | BaseException | None] = queue.SimpleQueue()
 
-    def produce(self, chunks: Iterator[Pairs]) -> None:
+    def prepare_chunks(self, chunks: Iterator[Pairs]) -> None:
         """Read and prepare chunks until they end or fail; an error waits for its turn."""
         end: BaseException | None = None
         try:
-            while self._free() and (pairs := next(chunks, None)) is not None:
-                work = Work(self.engine, pairs)
-                self.order.put(work)
+            while self._wait_for_slot() and (pairs := next(chunks, None)) is not None:
+                work = ChunkWork(self.recipe, pairs)
+                self.in_order.put(work)
                 try:
-                    self._add(work, work.prepare())
+                    self._queue_batches(work, work.prepare())
                 except BaseException as error:
                     work.fail(error)
                     break
         except BaseException as error:
             end = error
-        self.order.put(end)
+        self.in_order.put(end)
 
-    def _free(self) -> bool:
-        while not self.stop.is_set():
-            if self.slots.acquire(timeout=0.1):
-                return True
-        return False
-
-    def _add(self, work: Work, planned: list[Planned]) -> None:
-        for batch in planned:
-            self.tasks.put((work, batch))
-
-    def compute(self) -> None:
-        """Run tasks, and what they ask for, until the run ends."""
+    def compute_batches(self) -> None:
+        """Run batches, and what they ask for, until the run ends."""
         while (task := self.tasks.get()) is not None and not self.stop.is_set():
             work, planned = task
             try:
-                self._add(work, work.run(planned))
+                self._queue_batches(work, work.run(planned))
             except BaseException as error:
                 work.fail(error)
 
-    def end(self) -> None:
+    def stop_threads(self) -> None:
         """Let all threads end; what they have not begun is dropped."""
         self.stop.set()
         for _ in range(self.threads):
             self.tasks.put(None)
 
+    def _wait_for_slot(self) -> bool:
+        """Wait until another chunk may be read; False if the run was stopped."""
+        while not self.stop.is_set():
+            if self.slots.acquire(timeout=0.1):
+                return True
+        return False
 
-def stream(engine: Engine, chunks: Iterable[Pairs], threads: int) -> Iterator[Done]:
-    """Finished chunks in their order; at most three are in memory. An error of the input is
-    raised after everything before it was given."""
-    belt = _Line(engine, threads)
-    source = iter(chunks)
-    workers = [threading.Thread(target=belt.produce, args=(source,), daemon=True)]
-    workers += [threading.Thread(target=belt.compute, daemon=True) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    try:
-        while isinstance(work := belt.order.get(), Work):
-            work.done.wait()
-            if work.error is not None:
-                raise work.error
-            yield work.result
-            belt.slots.release()
-        if work is not None:
-            raise work
-    finally:
-        belt.end()
-        for worker in workers:
-            worker.join(timeout=2)  # the one that reads may wait for input that never comes
+    def _queue_batches(self, work: ChunkWork, planned: list[PlannedBatch]) -> None:
+        for batch in planned:
+            self.tasks.put((work, batch))

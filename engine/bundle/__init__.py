@@ -1,0 +1,1 @@
+"""The model file: manifest, hashes, installed models, languages."""

@@ -1,0 +1,1 @@
+"""Aligns on a Ray cluster: a corpus in blocks, a pool of aligners."""

@@ -1,0 +1,1 @@
+"""The commands of the engine, one file each: flags and messages."""

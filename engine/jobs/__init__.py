@@ -1,0 +1,1 @@
+"""Output that survives a kill: unfinished files, shards, merging."""

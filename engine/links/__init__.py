@@ -1,0 +1,1 @@
+"""Reads, writes, joins, averages and scores links."""

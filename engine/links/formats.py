@@ -1,5 +1,7 @@
-"""Link arrays as lines of text: Pharaoh, talp, scores, JSON lines, GIZA A3.
-Knows `Links` and words; files and the choice of links are the matter of others."""
+"""Writes the links of a chunk as lines: Pharaoh, scored, talp, JSON lines, GIZA A3.
+
+Does not choose links, and does not write files.
+"""
 
 from __future__ import annotations
 
@@ -14,157 +16,163 @@ import numpy.typing as npt
 
 from ..types import IntArray, Links, Pairs
 
-FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3")
+OUTPUT_FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3")
 
 Calibrate = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
 
 # Sentences of up to this many words have all their link strings made once: 16,384 of them.
-_FAST = 128
+_FAST_WORDS = 128
 
 
-@cache
-def _table(mark: str) -> npt.NDArray[np.object_]:
-    return np.array([f"{i}{mark}{j}" for i in range(_FAST) for j in range(_FAST)], dtype=object)
+class LinkFormat:
+    """Lines of one of OUTPUT_FORMATS, or `scores`, the numbers alone.
 
-
-def _strings(src: IntArray, tgt: IntArray, mark: str) -> list[str]:
-    if len(src) and max(int(src.max()), int(tgt.max())) >= _FAST:
-        return [f"{i}{mark}{j}" for i, j in zip(src.tolist(), tgt.tolist(), strict=True)]
-    strings: list[str] = _table(mark)[src * _FAST + tgt].tolist()
-    return strings
-
-
-def _cut(strings: list[str], offsets: IntArray) -> list[str]:
-    """The strings of each pair, with spaces between."""
-    return [" ".join(strings[a:b]) for a, b in pairwise(offsets.tolist())]
-
-
-class Format:
-    """Lines of one format. `one_based` counts words from 1; `reverse` puts the target first, in
-    which case links are still sorted, by target and then source."""
+    `one_based` counts words from 1; `reverse` puts the target first, in which case links are still
+    sorted, by target and then source. `calibrate` adds probabilities to JSON lines.
+    """
 
     def __init__(
-        self, kind: str, *, one_based: bool = False, reverse: bool = False,
+        self,
+        kind: str,
+        *,
+        one_based: bool = False,
+        reverse: bool = False,
         calibrate: Calibrate | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.base = int(one_based)
         self.reverse = reverse
         self.calibrate = calibrate
-        self._lines = {
-            "pharaoh": self._pharaoh, "scored": self._scored, "talp": self._talp,
-            "scores": self._scores, "jsonl": self._jsonl, "a3": self._a3,
-        }[kind]  # fmt: skip
+        self._format: Callable[[Pairs, Links], list[str]] = getattr(self, f"_format_{kind}")
 
     def __call__(self, pairs: Pairs, links: Links) -> list[str]:
-        return self._lines(pairs, links)
+        return self._format(pairs, links)
 
-    def _order(self, links: Links) -> tuple[IntArray, IntArray, Any]:
-        """Both sides as they are written, and where each link came from (None: as it was)."""
+    def _order_links(self, links: Links) -> tuple[IntArray, IntArray, Any]:
+        """Return both sides as they are written, and the index that puts other columns in order."""
         if not self.reverse:
-            return links.src + self.base, links.tgt + self.base, None
+            return links.src + self.base, links.tgt + self.base, slice(None)
         pair = np.repeat(np.arange(len(links.offsets) - 1), np.diff(links.offsets))
         order = np.lexsort((links.src, links.tgt, pair))
         return links.tgt[order] + self.base, links.src[order] + self.base, order
 
-    def _pharaoh(self, pairs: Pairs, links: Links) -> list[str]:
-        first, second, _ = self._order(links)
-        return _cut(_strings(first, second, "-"), links.offsets)
+    def _format_pharaoh(self, pairs: Pairs, links: Links) -> list[str]:
+        first, second, _ = self._order_links(links)
+        return _join_pairs(_link_strings(first, second, "-"), links.offsets)
 
-    def _scored(self, pairs: Pairs, links: Links) -> list[str]:
-        """Links with their scores: `0-0:0.9312`."""
-        first, second, _ = self._order(links)
-        both = zip(_strings(first, second, "-"), self._values(links), strict=True)
-        return _cut([f"{link}:{value}" for link, value in both], links.offsets)
+    def _format_scored(self, pairs: Pairs, links: Links) -> list[str]:
+        """Return links with their scores: `0-0:0.9312`."""
+        first, second, _ = self._order_links(links)
+        both = zip(_link_strings(first, second, "-"), self._score_strings(links), strict=True)
+        return _join_pairs([f"{link}:{value}" for link, value in both], links.offsets)
 
-    def _talp(self, pairs: Pairs, links: Links) -> list[str]:
-        first, second, order = self._order(links)
-        sure = links.sure if order is None else links.sure[order]
-        strings = np.array(_strings(first, second, "-"), dtype=object)
-        strings[~sure] = _strings(first[~sure], second[~sure], "p")
-        return _cut(strings.tolist(), links.offsets)
+    def _format_talp(self, pairs: Pairs, links: Links) -> list[str]:
+        """Return sure links as `0-0`, possible ones as `1p2`."""
+        first, second, order = self._order_links(links)
+        sure = links.sure[order]
+        strings = np.array(_link_strings(first, second, "-"), dtype=object)
+        strings[~sure] = _link_strings(first[~sure], second[~sure], "p")
+        return _join_pairs(strings.tolist(), links.offsets)
 
-    def _scores(self, pairs: Pairs, links: Links) -> list[str]:
-        """One number per link, in the order of the links."""
-        return _cut(self._values(links), links.offsets)
+    def _format_scores(self, pairs: Pairs, links: Links) -> list[str]:
+        return _join_pairs(self._score_strings(links), links.offsets)
 
-    def _values(self, links: Links) -> list[str]:
-        _, _, order = self._order(links)
-        score = links.score if order is None else links.score[order]
-        return [f"{value:.4f}" for value in score.tolist()]
+    def _score_strings(self, links: Links) -> list[str]:
+        _, _, order = self._order_links(links)
+        return [f"{value:.4f}" for value in links.score[order].tolist()]
 
-    def _jsonl(self, pairs: Pairs, links: Links) -> list[str]:
-        first, second, order = self._order(links)
-        score = links.score if order is None else links.score[order]
+    def _format_jsonl(self, pairs: Pairs, links: Links) -> list[str]:
+        first, second, order = self._order_links(links)
+        score = links.score[order]
         sentence = sentence_scores(pairs, links)
-        src_null = null_rows(links.src_null, pairs.src)
-        tgt_null = null_rows(links.tgt_null, pairs.tgt)
+        src_null = split_nulls(links.src_null, pairs.src)
+        tgt_null = split_nulls(links.tgt_null, pairs.tgt)
         lines = []
-        for k in range(len(pairs.src)):
-            part = slice(int(links.offsets[k]), int(links.offsets[k + 1]))
+        for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
+            both = zip(first[start:end].tolist(), second[start:end].tolist(), strict=True)
             row = {
                 "src": list(pairs.src[k]),
                 "tgt": list(pairs.tgt[k]),
-                "links": list(
-                    map(list, zip(first[part].tolist(), second[part].tolist(), strict=True))
-                ),
-                "scores": [round(value, 4) for value in score[part].tolist()],
+                "links": [list(link) for link in both],
+                "scores": [round(value, 4) for value in score[start:end].tolist()],
                 "src_null": [round(value, 4) for value in src_null[k]],
                 "tgt_null": [round(value, 4) for value in tgt_null[k]],
                 "score": round(sentence[k], 4),
             }
             if self.calibrate is not None:
-                chances = self.calibrate(score[part]).tolist()
+                chances = self.calibrate(score[start:end]).tolist()
                 row["probabilities"] = [round(value, 4) for value in chances]
             lines.append(json.dumps(row, ensure_ascii=False))
         return lines
 
-    def _a3(self, pairs: Pairs, links: Links) -> list[str]:
-        """Three lines per pair; the second language's words of each word of the first, from 1."""
+    def _format_a3(self, pairs: Pairs, links: Links) -> list[str]:
+        """Return three lines per pair; the last names, after each word of the first language, the
+        words of the second it is linked to, counted from 1: `NULL ({ 2 }) das ({ 1 })`."""
         sentence = sentence_scores(pairs, links)
-        given, found = links.src.tolist(), links.tgt.tolist()
+        sides = (pairs.src, pairs.tgt), (links.src.tolist(), links.tgt.tolist())
         if self.reverse:
-            given, found = found, given
+            sides = sides[0][::-1], sides[1][::-1]
+        (first, second), (ones, others) = sides
         blocks = []
-        for k in range(len(pairs.src)):
-            part = slice(int(links.offsets[k]), int(links.offsets[k + 1]))
-            words, others = pairs.src[k], pairs.tgt[k]
-            if self.reverse:
-                words, others = others, words
-            partners: list[list[int]] = [[] for _ in words]
-            for i, j in zip(given[part], found[part], strict=True):
+        for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
+            partners: list[list[int]] = [[] for _ in first[k]]
+            for i, j in zip(ones[start:end], others[start:end], strict=True):
                 partners[i].append(j + 1)
-            free = sorted(set(range(1, len(others) + 1)).difference(*partners))
-            rows = [("NULL", free), *zip(words, map(sorted, partners), strict=True)]
+            free = sorted(set(range(1, len(second[k]) + 1)).difference(*partners))
+            rows = [("NULL", free), *zip(first[k], map(sorted, partners), strict=True)]
+            words = (f"{word} ({{ {''.join(f'{n} ' for n in places)}}})" for word, places in rows)
             blocks.append(
-                f"# Sentence pair ({pairs.first + k + 1}) source length {len(words)} "
-                f"target length {len(others)} alignment score : {sentence[k]:.4f}\n"
-                f"{' '.join(others)}\n" + " ".join(_a3_word(*row) for row in rows)
+                f"# Sentence pair ({pairs.first + k + 1}) source length {len(first[k])} "
+                f"target length {len(second[k])} alignment score : {sentence[k]:.4f}\n"
+                f"{' '.join(second[k])}\n{' '.join(words)}"
             )
         return blocks
 
 
-def _a3_word(word: str, partners: Sequence[int]) -> str:
-    return f"{word} ({{ {''.join(f'{n} ' for n in partners)}}})"
+def _link_strings(src: IntArray, tgt: IntArray, mark: str) -> list[str]:
+    if len(src) and max(int(src.max()), int(tgt.max())) >= _FAST_WORDS:
+        return [f"{i}{mark}{j}" for i, j in zip(src.tolist(), tgt.tolist(), strict=True)]
+    strings: list[str] = _link_string_table(mark)[src * _FAST_WORDS + tgt].tolist()
+    return strings
+
+
+@cache
+def _link_string_table(mark: str) -> npt.NDArray[np.object_]:
+    words = range(_FAST_WORDS)
+    return np.array([f"{i}{mark}{j}" for i in words for j in words], dtype=object)
+
+
+def _join_pairs(strings: list[str], offsets: IntArray) -> list[str]:
+    """Return for each pair its strings, with spaces between."""
+    return [" ".join(strings[start:end]) for start, end in pairwise(offsets.tolist())]
+
+
+# ---- numbers about pairs ----
 
 
 def sentence_scores(pairs: Pairs, links: Links) -> list[float]:
-    """For each pair the mean, over the words of both sides, of a word's best link; a word
-    without a link counts 0, and a pair without words is 0."""
+    """Return for each pair the mean, over the words of both sides, of a word's best link.
+
+    A word without a link counts 0, and a pair without words is 0.
+    """
     n_words = np.array([len(src) + len(tgt) for src, tgt in zip(pairs.src, pairs.tgt, strict=True)])
     if not len(links.src):
         return [0.0] * len(n_words)
     pair = np.repeat(np.arange(len(n_words)), np.diff(links.offsets))
-    best = _best_sums(pair, links.src, links.score) + _best_sums(pair, links.tgt, links.score)
+    best = _sum_best(pair, links.src, links.score) + _sum_best(pair, links.tgt, links.score)
     scores = np.zeros(len(n_words))
     scores[: len(best)] = best
     values: list[float] = (scores / np.maximum(n_words, 1)).tolist()
     return values
 
 
-def _best_sums(
+def _sum_best(
     pair: IntArray, word: IntArray, score: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
-    """The sum of the best scores of the words of each pair, up to the last pair with links."""
+    """Return for each pair, up to the last with links, the sum of its words' best scores.
+
+    Sorted by pair and word, each word is a run whose highest score is taken, then added up:
+        pair 0 0 0 1, word 0 0 2 1, score .2 .9 .5 .4  ->  best .9 .5 .4  ->  sums 1.4 .4
+    """
     order = np.lexsort((word, pair))
     pair, word = pair[order], word[order]
     new = np.ones(len(pair), bool)
@@ -174,12 +182,12 @@ def _best_sums(
     return np.asarray(np.bincount(pair[starts], best), np.float64)
 
 
-def null_rows(
+def split_nulls(
     nulls: npt.NDArray[np.float32] | None, side: Sequence[Sequence[str]]
 ) -> list[list[float]]:
-    """NULL probabilities of the words of each sentence; none if they were not asked for."""
+    """Return the NULL probabilities of each sentence's words; none if they were not asked for."""
     if nulls is None:
         return [[] for _ in side]
     ends = np.cumsum([0, *map(len, side)]).tolist()
     values = nulls.tolist()
-    return [values[a:b] for a, b in pairwise(ends)]
+    return [values[start:end] for start, end in pairwise(ends)]

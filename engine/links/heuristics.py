@@ -1,41 +1,30 @@
-"""The classic ways to join two directional link sets: intersect, union, and the grow-diag family.
-Knows sets of word links (source, target); where they come from is the matter of `decode`.
+"""Joins the links of two directions the classic ways: intersect, union, the grow-diag family.
 
 Definitions are those of Koehn et al. (2003) and Moses: the target is the outer loop, points added
-are seen at once, `final` goes over the forward links before the backward ones."""
+are seen at once, `final` goes over the forward links before the backward ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from heapq import heapify, heappop, heappush
 
 from ..errors import MxError
 from ..types import Link
 
+# (target, source) steps, in the order of Moses: straight ones first.
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
-def symmetrize(method: str, fwd: Set[Link], bwd: Set[Link]) -> list[Link]:
-    """Sorted links of two sets of (source, target) links, by one of METHODS."""
-    if method not in METHODS:
-        raise MxError(f"no symmetrization {method!r}; there are {', '.join(METHODS)}")
-    return sorted(METHODS[method](fwd, bwd))
-
-
-def _intersect(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
-    return set(fwd & bwd)
-
-
-def _union(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
-    return set(fwd | bwd)
-
-
-def _target_first(link: Link) -> Link:
-    return link[1], link[0]
+def join_directions(method: str, fwd: Set[Link], bwd: Set[Link]) -> list[Link]:
+    """Join two sets of (source, target) links by one of JOIN_METHODS; returns them sorted."""
+    if method not in JOIN_METHODS:
+        raise MxError(f"no symmetrization {method!r}; there are {', '.join(JOIN_METHODS)}")
+    return sorted(JOIN_METHODS[method](fwd, bwd))
 
 
 def _grow_diag(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
-    """The intersection and, again and again, points of the union beside a point, as long as they
+    """Start from the intersection and add points of the union beside a point, as long as they
     give a link to a word that has none.
 
     The definition scans the whole grid, target by target, until a scan adds nothing. Only links
@@ -65,36 +54,25 @@ def _grow_diag(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
     return links
 
 
-def _final(links: set[Link], candidates: Iterable[Link], both: bool) -> None:
-    """Add candidates that link a word without a link, or two such words if `both`."""
-    src_done = {i for i, _ in links}
-    tgt_done = {j for _, j in links}
-    for i, j in sorted(candidates, key=_target_first):
-        src_free, tgt_free = i not in src_done, j not in tgt_done
-        if (src_free and tgt_free) if both else (src_free or tgt_free):
-            links.add((i, j))
-            src_done.add(i)
-            tgt_done.add(j)
-
-
-def _grow_diag_final(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
+def _grow_diag_final(fwd: Set[Link], bwd: Set[Link], *, both: bool = False) -> set[Link]:
+    """Add to grow-diag the links of a word without a link, or of two such words if `both`."""
     links = _grow_diag(fwd, bwd)
-    _final(links, fwd, both=False)
-    _final(links, bwd, both=False)
+    for direction in (fwd, bwd):
+        src_done = {i for i, _ in links}
+        tgt_done = {j for _, j in links}
+        for i, j in sorted(direction, key=lambda link: (link[1], link[0])):
+            src_free, tgt_free = i not in src_done, j not in tgt_done
+            if (src_free and tgt_free) if both else (src_free or tgt_free):
+                links.add((i, j))
+                src_done.add(i)
+                tgt_done.add(j)
     return links
 
 
-def _grow_diag_final_and(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:
-    links = _grow_diag(fwd, bwd)
-    _final(links, fwd, both=True)
-    _final(links, bwd, both=True)
-    return links
-
-
-METHODS: dict[str, Callable[[Set[Link], Set[Link]], set[Link]]] = {
-    "intersect": _intersect,
-    "union": _union,
+JOIN_METHODS: dict[str, Callable[[Set[Link], Set[Link]], set[Link]]] = {
+    "intersect": lambda fwd, bwd: set(fwd & bwd),
+    "union": lambda fwd, bwd: set(fwd | bwd),
     "grow-diag": _grow_diag,
     "grow-diag-final": _grow_diag_final,
-    "grow-diag-final-and": _grow_diag_final_and,
+    "grow-diag-final-and": lambda fwd, bwd: _grow_diag_final(fwd, bwd, both=True),
 }

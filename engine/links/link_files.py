@@ -1,144 +1,50 @@
-"""Link lines as strings: Pharaoh `i-j`, talp (`i-j` sure, `ipj` / `i?j` possible), NAACL.
-Opening files is files.py's work, counting and scoring score.py's.
+"""Files of links or gold links: a line for each sentence pair, or NAACL lines for each link.
 
-Inside the program indices are 0-based and the source comes first, whatever the file had."""
+Does not count or score links.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain, islice, zip_longest
 
-from ..errors import InputError
+from ..errors import InputError, MxError
+from ..text.files import read_lines
+from ..text.words import split_words
 from ..types import Link, ScoredLink
+from .link_lines import EMPTY_GOLD, NUMBER, Gold, parse_gold, parse_scored_links, quote_text
 
-FORMATS = ("auto", "talp", "naacl")
+LINK_FILE_FORMATS = ("auto", "talp", "naacl")
 
-# Indices are bounded in length, so that a stray number is a clear error and not a huge integer.
-# A link may carry scores after colons; only the first one is read.
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_TOKEN = re.compile(rf"([0-9]{{1,7}})([-p?])([0-9]{{1,7}})(?::({_NUMBER})(?::{_NUMBER})*)?")
 _NAACL = re.compile(
-    rf"([0-9]{{1,7}}) ([0-9]{{1,7}}) ([0-9]{{1,7}})(?: ([SPsp]))?(?: {_NUMBER})?", re.ASCII
+    rf"([0-9]{{1,7}}) ([0-9]{{1,7}}) ([0-9]{{1,7}})(?: ([SPsp]))?(?: {NUMBER})?", re.ASCII
 )
+_HEAD_LINES = 100  # enough to tell the format by
 
 
-@dataclass(frozen=True)
-class Gold:
-    """Gold links of one sentence pair; `sure` is always a part of `possible`."""
-
-    sure: frozenset[Link]
-    possible: frozenset[Link]
-
-    def __post_init__(self) -> None:
-        if not self.sure <= self.possible:
-            object.__setattr__(self, "possible", self.possible | self.sure)
-
-    def swapped(self) -> Gold:
-        """The same links seen from the other language."""
-        return Gold(
-            frozenset((j, i) for i, j in self.sure), frozenset((j, i) for i, j in self.possible)
-        )
-
-
-EMPTY = Gold(frozenset(), frozenset())
-
-
-# ---- reading one line ----
-
-
-class _Token(NamedTuple):
-    i: int
-    j: int
-    sure: bool
-    score: float
-
-
-def _words(line: str) -> list[str]:
-    """What stands between spaces or tabs; a carriage return at the end of the line is no word."""
-    return [word for word in line.rstrip("\r").replace("\t", " ").split(" ") if word]
-
-
-@lru_cache(1 << 16)  # a corpus repeats the same few thousand links
-def _token(word: str) -> _Token | None:
-    found = _TOKEN.fullmatch(word)
-    if found is None:
-        return None
-    i, mark, j, score = found.groups()
-    return _Token(int(i), int(j), mark == "-", 1.0 if score is None else float(score))
-
-
-def _tokens(line: str, one_based: bool, where: str) -> Iterator[_Token]:
-    for word in _words(line):
-        token = _token(word)
-        if token is None:
-            raise InputError(
-                f"{where}: {_shown(word)} is not a link; "
-                "wanted i-j (sure), ipj or i?j (possible), like 0-0 1p2"
-            )
-        if one_based:
-            if not (token.i and token.j):
-                raise InputError(
-                    f"{where}: {_shown(word)} has index 0, but the links were said to start at 1; "
-                    "read the file as 0-based"
-                )
-            token = token._replace(i=token.i - 1, j=token.j - 1)
-        yield token
-
-
-def _shown(word: str) -> str:
-    return repr(word if len(word) <= 40 else word[:37] + "...")
-
-
-def parse_talp(line: str, one_based: bool = False, where: str = "link line") -> Gold:
-    """Gold links of a line; a link given both as sure and as possible is sure."""
-    tokens = list(_tokens(line, one_based, where))
-    return Gold(
-        frozenset((token.i, token.j) for token in tokens if token.sure),
-        frozenset((token.i, token.j) for token in tokens),
-    )
-
-
-def parse_pharaoh(line: str, one_based: bool = False, where: str = "link line") -> list[Link]:
-    """Links of a line, sorted, each once; scores and the marks of possible links are ignored."""
-    return sorted({(token.i, token.j) for token in _tokens(line, one_based, where)})
-
-
-def parse_scored(line: str, one_based: bool = False, where: str = "link line") -> list[ScoredLink]:
-    """Links of a line with their scores (`0-0:0.93`), sorted; a link without a score has 1.0,
-    one given twice its highest."""
-    best: dict[Link, float] = {}
-    for i, j, _, score in _tokens(line, one_based, where):
-        best[i, j] = max(score, best.get((i, j), score))
-    return [(i, j, score) for (i, j), score in sorted(best.items())]
-
-
-# ---- reading whole files ----
+# ---- whole files ----
 
 
 @dataclass(frozen=True)
 class LinkFile:
     """A file's links, one Gold per sentence pair. A NAACL file only names the pairs that have
-    links, so its length may be too short: see `fit`."""
+    links, so its length may be too short: see `fit_length`."""
 
     name: str
     format: str
     sentences: list[Gold]
 
-    def links(self) -> list[list[Link]]:
-        """Every link of each sentence, sorted: the file read as a system's output."""
-        return [sorted(sentence.possible) for sentence in self.sentences]
-
-    def fit(self, length: int, other: str) -> LinkFile:
-        """The same file with one entry for each of the `length` sentences that `other` has."""
+    def fit_length(self, length: int, other: str) -> LinkFile:
+        """Return the file with one entry for each of the `length` sentences that `other` has."""
         found = len(self.sentences)
         if found == length:
             return self
-        if self.format == "naacl" and found < length:
-            return LinkFile(self.name, self.format, self.sentences + [EMPTY] * (length - found))
         naacl = self.format == "naacl"
+        if naacl and found < length:
+            more = [EMPTY_GOLD] * (length - found)
+            return LinkFile(self.name, self.format, self.sentences + more)
         raise InputError(
             f"{self.name} {f'names sentence {found}' if naacl else f'has {found} lines'}, "
             f"but {other} has {length} sentences; "
@@ -146,120 +52,182 @@ class LinkFile:
         )
 
 
-def read_links(
+def read_link_file(
     path: str, format: str = "auto", one_based: bool = False, reverse: bool = False
 ) -> LinkFile:
-    """Links or gold links of a file in any of FORMATS; `reverse` says that its target side
-    comes first. NAACL files are 1-based by definition."""
-    from ..text.files import read_lines
+    """Read links or gold links in any of LINK_FILE_FORMATS; `reverse` if the target comes first.
 
+    NAACL files are 1-based by definition.
+    """
     name = "standard input" if path == "-" else path
-    return parse_file(list(read_lines(path)), name, format, one_based, reverse)
+    return parse_link_file(list(read_lines(path)), name, format, one_based, reverse)
 
 
-def parse_file(
+def parse_link_file(
     lines: Sequence[str],
     name: str,
     format: str = "auto",
     one_based: bool = False,
     reverse: bool = False,
 ) -> LinkFile:
-    """What `read_links` gives, from lines already read."""
+    """Return what `read_link_file` returns, from lines already read."""
     if format == "auto":
-        format = detect(lines)
+        format = detect_format(lines)
     if format == "naacl":
         sentences = _parse_naacl(lines, name)
     else:
         sentences = [
-            parse_talp(line, one_based, f"{name} line {number}")
+            parse_gold(line, one_based, f"{name} line {number}")
             for number, line in enumerate(lines, 1)
         ]
     if reverse:
-        sentences = [sentence.swapped() for sentence in sentences]
+        sentences = [sentence.swap_sides() for sentence in sentences]
     return LinkFile(name, format, sentences)
 
 
-def detect(lines: Iterable[str]) -> str:
-    """naacl if the first line with words begins with three bare numbers, else talp."""
+def detect_format(lines: Iterable[str]) -> str:
+    """Return naacl if the first line with words begins with three bare numbers, else talp."""
     for line in lines:
-        found = _words(line)
-        if found:
-            numbers = found[:3]
-            naacl = len(numbers) == 3 and all(re.fullmatch("[0-9]+", word) for word in numbers)
-            return "naacl" if naacl else "talp"
+        if words := split_words(line.rstrip("\r")):
+            numbers = [word for word in words[:3] if re.fullmatch("[0-9]+", word)]
+            return "naacl" if len(numbers) == 3 else "talp"
     return "talp"
 
 
 def _parse_naacl(lines: Iterable[str], name: str) -> list[Gold]:
-    """Sentences 1, 2, ... up to the highest number in the file. Position 0 is NULL in this
-    format: such a line says that a word has no link, so it adds none."""
+    """Return sentences 1, 2, ... up to the highest number in the lines."""
     sure: dict[int, set[Link]] = {}
     possible: dict[int, set[Link]] = {}
     last = 0
     for number, line in enumerate(lines, 1):
-        if not (found := _words(line)):
+        if not (words := split_words(line.rstrip("\r"))):
             continue
-        fields = _NAACL.fullmatch(" ".join(found))
+        fields = _NAACL.fullmatch(" ".join(words))
         if fields is None or not int(fields[1]):
             raise InputError(
-                f"{name} line {number}: {_shown(line)} is not a NAACL link; wanted "
+                f"{name} line {number}: {quote_text(line)} is not a NAACL link; wanted "
                 "sentence, source and target position, all from 1, then S or P, like 0001 3 4 S"
             )
         sentence, i, j = int(fields[1]), int(fields[2]), int(fields[3])
         last = max(last, sentence)
         if not i and not j:
             raise InputError(
-                f"{name} line {number}: {_shown(line)} links position 0 to position 0; "
+                f"{name} line {number}: {quote_text(line)} links position 0 to position 0; "
                 "NAACL positions start at 1 (0 is NULL): is the file 0-based?"
             )
+        # Position 0 is NULL: such a line says that a word has no link, so it adds none.
         if i and j:
             kind = possible if fields[4] in ("P", "p") else sure
             kind.setdefault(sentence, set()).add((i - 1, j - 1))
-    nothing: set[Link] = set()
     return [
-        Gold(frozenset(sure.get(n, nothing)), frozenset(possible.get(n, nothing)))
-        for n in range(1, last + 1)
+        Gold(frozenset(sure.get(n, ())), frozenset(possible.get(n, ()))) for n in range(1, last + 1)
     ]
 
 
-# ---- writing ----
+# ---- a line at a time ----
 
 
-class _PharaohTokens(dict[Link, str]):
-    """Link -> `i-j`, remembered for short sentences: looking up is more than twice as fast as
-    formatting, and a corpus repeats the same few thousand links."""
+@dataclass(frozen=True)
+class LinkRow:
+    """One line of a link file. `scored` if it says how good the links are."""
 
-    def __missing__(self, link: Link) -> str:
-        i, j = link
-        token = f"{i}-{j}"
-        if i < 256 and j < 256:  # at most 65,536 entries, some 10 MB
-            self[link] = token
-        return token
+    gold: Gold
+    links: list[ScoredLink]
+    scored: bool
 
-
-_PHARAOH = _PharaohTokens()
-
-
-def format_pharaoh(links: Iterable[Link]) -> str:
-    """`0-0 1-2` in the order given, without a line end; links must be tuples."""
-    return " ".join(map(_PHARAOH.__getitem__, links))
+    def check_bounds(self, n_src: int, n_tgt: int, where: str) -> None:
+        """Fail if a link lies outside a pair of so many words."""
+        for i, j, _ in self.links:
+            if i >= n_src or j >= n_tgt:
+                raise InputError(
+                    f"{where}: link {i}-{j} (counted from 0) lies outside the pair, which "
+                    f"has {n_src} and {n_tgt} words; is it of other text, one-based, or reversed?"
+                )
 
 
-def format_scored(links: Iterable[ScoredLink], digits: int = 4) -> str:
-    """`0-0:0.9312 1-2:0.5000` in the order given, without a line end."""
-    template = f"%d-%d:%.{digits}f"
-    return " ".join([template % link for link in links])
+@dataclass(frozen=True)
+class LinkSource:
+    """A file of links in any format, and how to read it."""
+
+    path: str
+    one_based: bool = False
+    reverse: bool = False
+    scores: str | None = None  # a file with a number for each link, in the order of the line
+
+    def read_rows(self) -> Iterator[LinkRow]:
+        """Yield the lines, read while they are needed."""
+        lines = read_lines(self.path)
+        head = list(islice(lines, _HEAD_LINES))
+        name = "standard input" if self.path == "-" else self.path
+        if detect_format(head) == "naacl":
+            if self.scores:
+                raise MxError(f"{name} is a NAACL file, whose lines --scores does not know")
+            file = parse_link_file([*head, *lines], name, "naacl", reverse=self.reverse)
+            for gold in file.sentences:
+                yield LinkRow(gold, [(i, j, 1.0) for i, j in sorted(gold.possible)], False)
+            return
+        lines = chain(head, lines)
+        if self.scores:
+            lines = _join_scores(lines, name, self.scores)
+        for number, line in enumerate(lines, 1):
+            where = f"{name} line {number}"
+            gold = parse_gold(line, self.one_based, where)
+            links = parse_scored_links(line, self.one_based, where)
+            if self.reverse:
+                gold, links = gold.swap_sides(), sorted((j, i, score) for i, j, score in links)
+            yield LinkRow(gold, links, ":" in line)
+
+    def select_rows(
+        self, sizes: dict[int, tuple[int, int]], total: int, text: str
+    ) -> list[LinkRow]:
+        """Return the lines of the pairs whose words are counted in `sizes`, in that order.
+
+        `text` has `total` pairs, and so must the file; but a NAACL file may end early, as it names
+        only pairs with links.
+        """
+        kept = {number: LinkRow(EMPTY_GOLD, [], False) for number in sizes}
+        count = 0
+        for count, row in enumerate(self.read_rows(), 1):
+            if count in sizes:
+                row.check_bounds(*sizes[count], f"{self.path} line {count}")
+                kept[count] = row
+        may_end_early = count < total and self.path != "-" and self._is_naacl()
+        if count != total and not may_end_early:
+            raise uneven_files_error(self.path, count, total, text)
+        return list(kept.values())
+
+    def _is_naacl(self) -> bool:
+        return detect_format(islice(read_lines(self.path), _HEAD_LINES)) == "naacl"
 
 
-def format_talp(gold: Gold) -> str:
-    """Sure links as `i-j`, then those only possible as `ipj`, each part sorted."""
-    sure = [f"{i}-{j}" for i, j in sorted(gold.sure)]
-    return " ".join(sure + [f"{i}p{j}" for i, j in sorted(gold.possible - gold.sure)])
+def _join_scores(lines: Iterable[str], name: str, scores: str) -> Iterator[str]:
+    """Yield lines of links with their scores after colons.
+
+    `0-0 1-2` and `.9 .4` give `0-0:.9 1-2:.4`; a score that a link already has gives way.
+    """
+    for number, (line, values) in enumerate(zip_longest(lines, read_lines(scores)), 1):
+        if line is None or values is None:
+            ended = number if line is None else number - 1
+            raise uneven_files_error(scores, ended, number - 1, name)
+        links, numbers = split_words(line.rstrip("\r")), split_words(values.rstrip("\r"))
+        if len(links) != len(numbers):
+            raise InputError(
+                f"{scores} line {number} has {len(numbers)} scores, but {name} has {len(links)} "
+                "links there; are they of the same run?"
+            )
+        if wrong := [value for value in numbers if not re.fullmatch(r"[0-9.eE+-]+", value)]:
+            raise InputError(f"{scores} line {number}: {wrong[0][:40]!r} is not a score")
+        both = zip(links, numbers, strict=True)
+        yield " ".join(f"{link.partition(':')[0]}:{value}" for link, value in both)
 
 
-def format_naacl(number: int, gold: Gold) -> list[str]:
-    """`0001 1 1 S` lines of sentence `number` (from 1), sorted; none if it has no links."""
-    return [
-        f"{number:04d} {i + 1} {j + 1} {'S' if (i, j) in gold.sure else 'P'}"
-        for i, j in sorted(gold.possible)
-    ]
+def uneven_files_error(path: str, found: int, wanted: int, text: str) -> InputError:
+    """Return an error about a file with `found` lines where `text` has `wanted`."""
+    return InputError(
+        (
+            f"{path} has {found:,} lines or more, but {text} has {wanted:,}; "
+            if found > wanted
+            else f"{path} ends after {found:,} lines, but {text} goes on; "
+        )
+        + "both must hold the same sentence pairs in the same order"
+    )

@@ -1,9 +1,9 @@
-"""How good links are: AER, precision, recall, F1, their intervals, and tests between systems.
-Reading link files is links.py's work; printing is eval_cli.py's.
+"""Scores links against gold: AER, precision, recall, F1, their intervals, tests between systems.
 
 Every number is a function of five counts per sentence, summed over the set. 0/0 counts as
 perfect: no link made is no wrong link, no sure link is none missed. With gold that has only sure
-links, AER is then 1 - F1 in every case."""
+links, AER is then 1 - F1 in every case. Does not read files or print.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..types import Link, ScoredLink
-from .link_files import Gold
+from ..types import IntArray, Link, ScoredLink
+from .link_lines import Gold
 
 MEASURES = ("aer", "precision", "recall", "f1")
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_Doubles = NDArray[np.float64]
 
-_CELLS = 2_000_000  # entries of a resampling matrix held at once: 16 MB
+_MAX_CELLS = 2_000_000  # entries of a resampling matrix held at once: 16 MB
 
 
-class Counts(NamedTuple):
-    """Of one sentence or of a set: |A|, |S|, |P|, |A∩S|, |A∩P|."""
+class LinkCounts(NamedTuple):
+    """Counts of one sentence or of a set: |A|, |S|, |P|, |A∩S|, |A∩P|, A the links made."""
 
     links: int
     sure: int
@@ -44,7 +43,7 @@ class Score:
     precision: float
     recall: float
     f1: float
-    counts: Counts
+    counts: LinkCounts
 
 
 class Interval(NamedTuple):
@@ -67,10 +66,10 @@ class Comparison:
 # ---- counts and measures ----
 
 
-def count(links: Collection[Link], gold: Gold) -> Counts:
-    """Counts of one sentence; a link given twice counts once."""
+def count_links(links: Collection[Link], gold: Gold) -> LinkCounts:
+    """Count the links of one sentence; a link given twice counts once."""
     made = links if isinstance(links, (set, frozenset)) else set(links)
-    return Counts(
+    return LinkCounts(
         len(made),
         len(gold.sure),
         len(gold.possible),
@@ -79,69 +78,73 @@ def count(links: Collection[Link], gold: Gold) -> Counts:
     )
 
 
-def count_all(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Ints:
-    """One row of Counts per sentence, (N, 5)."""
+def count_sentences(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> IntArray:
+    """Return one row of LinkCounts per sentence, (N, 5)."""
     if len(links) != len(gold):
         raise InputError(f"links for {len(links)} sentences, but gold for {len(gold)}")
-    rows = [count(made, wanted) for made, wanted in zip(links, gold, strict=True)]
+    rows = [count_links(made, wanted) for made, wanted in zip(links, gold, strict=True)]
     return np.array(rows, dtype=np.int64).reshape(len(rows), 5)
 
 
-def measures(counts: NDArray[np.int64] | Floats) -> Floats:
-    """MEASURES of each row of counts: (..., 5) to (..., 4)."""
+def compute_measures(counts: IntArray | _Doubles) -> _Doubles:
+    """Return the MEASURES of each row of counts: (..., 5) to (..., 4)."""
     links, sure, _, in_sure, in_possible = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
-    aer = 1.0 - _ratio(in_sure + in_possible, links + sure)
-    precision = _ratio(in_possible, links)
-    recall = _ratio(in_sure, sure)
+    # Och and Ney (2003): AER = 1 - (|A∩S| + |A∩P|) / (|A| + |S|).
+    aer = 1.0 - _safe_ratio(in_sure + in_possible, links + sure)
+    precision = _safe_ratio(in_possible, links)
+    recall = _safe_ratio(in_sure, sure)
     both = precision + recall
     f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
     return np.stack([aer, precision, recall, f1], axis=-1)
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
+def _safe_ratio(part: _Doubles, whole: _Doubles) -> _Doubles:
     return np.divide(part, whole, out=np.ones_like(whole), where=whole > 0)
 
 
-def score_counts(counts: Ints) -> Score:
-    """Score of a set from its (N, 5) table, or of one row: sums, not a mean of sentences."""
+def score_counts(counts: IntArray) -> Score:
+    """Score a set by its (N, 5) table, or one row: by sums, not by a mean of sentences."""
     total = counts.reshape(-1, 5).sum(axis=0)
-    aer, precision, recall, f1 = (float(value) for value in measures(total))
-    return Score(aer, precision, recall, f1, Counts(*(int(value) for value in total)))
+    aer, precision, recall, f1 = (float(value) for value in compute_measures(total))
+    return Score(aer, precision, recall, f1, LinkCounts(*(int(value) for value in total)))
 
 
-def score(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Score:
-    """Score of a system's links against gold, sentence by sentence in the same order."""
-    return score_counts(count_all(links, gold))
+def score_links(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Score:
+    """Score a system's links against gold, sentence by sentence in the same order."""
+    return score_counts(count_sentences(links, gold))
 
 
 # ---- intervals and significance ----
 
 
-def _blocks(samples: int, sentences: int) -> Iterator[int]:
-    """Block sizes that add up to `samples` and keep a block's matrix within _CELLS."""
-    step = max(1, _CELLS // max(1, sentences))
+def _split_samples(samples: int, sentences: int) -> Iterator[int]:
+    """Yield sizes that add up to `samples` and keep the matrix of each within _MAX_CELLS."""
+    step = max(1, _MAX_CELLS // max(1, sentences))
     for start in range(0, samples, step):
         yield min(step, samples - start)
 
 
-def _resampled(tables: Ints, samples: int, seed: int) -> Floats:
-    """Measures of `samples` sets drawn with replacement from the sentences, the same draw for
-    every system: (K, N, 5) to (K, samples, 4)."""
+def _resample_measures(tables: IntArray, samples: int, seed: int) -> _Doubles:
+    """Return the measures of `samples` sets drawn with replacement from the sentences, the same
+    draw for every system: (K, N, 5) to (K, samples, 4)."""
     systems, sentences, _ = tables.shape
     flat = tables.transpose(1, 0, 2).reshape(sentences, systems * 5).astype(np.float64)
     rng = np.random.default_rng(seed)
     parts = []
-    for size in _blocks(samples, sentences):
+    for size in _split_samples(samples, sentences):
         drawn = rng.integers(0, sentences, (size, sentences))
-        drawn += np.arange(size)[:, None] * sentences  # one range of cells per sample
+        # How often each sample has each sentence, by one bincount over all samples: with N = 3,
+        # sample 0 drawing 2 2 0 and sample 1 drawing 1 0 1 count in the cells 2 2 0 4 3 4, which
+        # gives the rows 1 0 2 and 1 2 0. Times the counts of the sentences, that is the sums.
+        drawn += np.arange(size)[:, None] * sentences
         times = np.bincount(drawn.ravel(), minlength=size * sentences)
         sums = times.reshape(size, sentences).astype(np.float64) @ flat
-        parts.append(measures(sums.reshape(size, systems, 5)))
-    drawn_measures: Floats = np.concatenate(parts).transpose(1, 0, 2)
+        parts.append(compute_measures(sums.reshape(size, systems, 5)))
+    drawn_measures: _Doubles = np.concatenate(parts).transpose(1, 0, 2)
     return drawn_measures
 
 
-def _intervals(values: Floats, confidence: float) -> dict[str, Interval]:
+def _percentile_intervals(values: _Doubles, confidence: float) -> dict[str, Interval]:
     tail = 50 * (1 - confidence)
     ends = np.percentile(values, [tail, 100 - tail], axis=0)
     return {
@@ -150,45 +153,52 @@ def _intervals(values: Floats, confidence: float) -> dict[str, Interval]:
     }
 
 
-def bootstrap(
-    counts: Ints, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
+def bootstrap_intervals(
+    counts: IntArray, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
 ) -> dict[str, Interval]:
-    """Percentile interval of each measure, sentences drawn with replacement."""
+    """Return the percentile interval of each measure, sentences drawn with replacement."""
     if not len(counts):
         counts = np.zeros((1, 5), dtype=np.int64)
-    return _intervals(_resampled(counts[None], samples, seed)[0], confidence)
+    return _percentile_intervals(_resample_measures(counts[None], samples, seed)[0], confidence)
 
 
-def compare(
-    first: Ints, second: Ints, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
+def compare_systems(
+    first: IntArray,
+    second: IntArray,
+    samples: int = 10_000,
+    seed: int = 1,
+    confidence: float = 0.95,
 ) -> Comparison:
-    """`second` against `first`, tables of the same gold: paired bootstrap for the intervals,
-    approximate randomization (swapping the two systems' sentences at random) for p."""
+    """Compare `second` with `first`, tables of the same gold.
+
+    Paired bootstrap for the intervals, approximate randomization (swapping the two systems'
+    sentences at random) for p.
+    """
     if first.shape != second.shape or not np.array_equal(first[:, 1:3], second[:, 1:3]):
         raise ValueError("both tables must count against the same gold")
     if not len(first):
         first = second = np.zeros((1, 5), dtype=np.int64)
-    drawn = _resampled(np.stack([first, second]), samples, seed)
-    difference = measures(second.sum(axis=0)) - measures(first.sum(axis=0))
-    p_value = _randomization(first, second, difference, samples, seed)
+    drawn = _resample_measures(np.stack([first, second]), samples, seed)
+    difference = compute_measures(second.sum(axis=0)) - compute_measures(first.sum(axis=0))
+    p_value = _randomized_p_values(first, second, difference, samples, seed)
     return Comparison(
         dict(zip(MEASURES, difference.tolist(), strict=True)),
-        _intervals(drawn[1] - drawn[0], confidence),
+        _percentile_intervals(drawn[1] - drawn[0], confidence),
         dict(zip(MEASURES, p_value.tolist(), strict=True)),
     )
 
 
-def _randomization(
-    first: Ints, second: Ints, difference: Floats, samples: int, seed: int
-) -> Floats:
-    """Two-sided p of each measure: (r + 1) / (samples + 1), r = swaps that differ as much."""
+def _randomized_p_values(
+    first: IntArray, second: IntArray, difference: _Doubles, samples: int, seed: int
+) -> _Doubles:
+    """Return the two-sided p of each measure: (r + 1) / (samples + 1), r swaps differ as much."""
     rng = np.random.default_rng(seed)
     change = (second - first).astype(np.float64)
     total_first, total_second = first.sum(axis=0), second.sum(axis=0)
     as_large = np.zeros(len(MEASURES))
-    for size in _blocks(samples, len(first)):
+    for size in _split_samples(samples, len(first)):
         swapped = rng.integers(0, 2, (size, len(first))).astype(np.float64) @ change
-        found = measures(total_second - swapped) - measures(total_first + swapped)
+        found = compute_measures(total_second - swapped) - compute_measures(total_first + swapped)
         # Equal differences may be computed by different sums: do not lose them to rounding.
         as_large += (np.abs(found) >= np.abs(difference) - 1e-12).sum(axis=0)
     return np.asarray((as_large + 1) / (samples + 1), dtype=np.float64)
@@ -197,11 +207,11 @@ def _randomization(
 # ---- thresholds ----
 
 
-def _candidates(
+def _rank_candidates(
     scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold]
-) -> tuple[Floats, Ints]:
-    """Scores of the distinct candidates from high to low (n), and the set's counts when the
-    first 0, 1, ... n of them are links (n + 1, 5)."""
+) -> tuple[_Doubles, IntArray]:
+    """Return the scores of the distinct candidates from high to low (n,), and the set's counts
+    when the first 0, 1, ... n of them are links (n + 1, 5)."""
     if len(scored) != len(gold):
         raise InputError(f"candidates for {len(scored)} sentences, but gold for {len(gold)}")
     rows: list[tuple[float, bool, bool]] = []
@@ -221,12 +231,14 @@ def _candidates(
     return table[:, 0], counts
 
 
-def sweep(
+def sweep_thresholds(
     scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold], thresholds: Sequence[float]
 ) -> list[Score]:
-    """Score at each threshold: a candidate (i, j, score) is a link if score >= threshold.
-    A candidate given twice in a sentence has its highest score."""
-    scores, counts = _candidates(scored, gold)
+    """Score each threshold: a candidate (i, j, score) is a link if score >= threshold.
+
+    A candidate given twice in a sentence has its highest score.
+    """
+    scores, counts = _rank_candidates(scored, gold)
     kept = np.searchsorted(-scores, -np.asarray(thresholds, dtype=np.float64), side="right")
     return [score_counts(counts[k]) for k in kept]
 
@@ -234,14 +246,26 @@ def sweep(
 def best_threshold(
     scored: Sequence[Iterable[ScoredLink]], gold: Sequence[Gold]
 ) -> tuple[float, Score]:
-    """The threshold of lowest AER over every possible cut, halfway between the last candidate
-    kept and the first dropped, so that rounding moves no link. Of equal cuts the one with the
-    fewest links; without candidates the threshold is 1."""
-    scores, counts = _candidates(scored, gold)
+    """Find the threshold of lowest AER, halfway between the last candidate kept and the first
+    dropped, so that rounding moves no link.
+
+    Of equal ones the one with the fewest links; without candidates the threshold is 1.
+    """
+    scores, counts = _rank_candidates(scored, gold)
     if not len(scores):
         return 1.0, score_counts(counts[0])
-    # Candidates of one score cannot be told apart: cut only where the score changes.
-    cuts = np.append(np.flatnonzero(np.diff(scores)) + 1, len(scores))
-    best = int(cuts[np.argmin(measures(counts[cuts])[:, 0])])
+    # Candidates of one score cannot be told apart: a threshold lies only where the score changes.
+    ends = np.append(np.flatnonzero(np.diff(scores)) + 1, len(scores))
+    best = int(ends[np.argmin(compute_measures(counts[ends])[:, 0])])
     below = scores[best] if best < len(scores) else scores[best - 1]
     return float((scores[best - 1] + below) / 2), score_counts(counts[best])
+
+
+def link_f1(first: Sequence[set[Link]], second: Sequence[set[Link]]) -> float:
+    """Return how far two alignments of the same pairs agree: the F1 of their links.
+
+    1 if neither has any.
+    """
+    both = sum(len(a & b) for a, b in zip(first, second, strict=True))
+    total = sum(len(a) + len(b) for a, b in zip(first, second, strict=True))
+    return 2 * both / total if total else 1.0

@@ -1,0 +1,1 @@
+"""Chooses what computes a model, and runs it: ONNX Runtime, NumPy, GPUs."""

@@ -1,87 +1,116 @@
-"""Which runtime computes the model: the protocol they share, and the choice among them.
-Knows names and reasons; each runtime's own module is imported only when it is tried."""
+"""Choose what computes a model: the protocol that all backends share, and the choice among them.
+
+A backend's own module is imported only when it is tried; everything in `gpu` is entered from here.
+"""
 
 from __future__ import annotations
 
-import importlib
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ..bundle.bundle import Bundle
 from ..errors import BackendError
-from ..types import Batch, PackedLinks, WordIds
+from ..types import Batch, Floats, IntArray, PackedLinks, WordIds
 
-if TYPE_CHECKING:
-    from .gpu.devices import GpuOptions
+# From the fastest to the one that always works; "auto" tries them in this order.
+BACKENDS = ("auto", "trt", "trt-rtx", "cuda", "cpu")
 
-OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")
 
-# From the fastest to the one that always works; each module has `open_<name>`.
-_MODULES = {"trt": "mx_align.engine.runtime.gpu.tensorrt", "trt-rtx": "mx_align.engine.runtime.gpu.tensorrt_rtx",
-            "cuda": "mx_align.engine.runtime.gpu.onnx_cuda", "cpu": "mx_align.engine.runtime.onnx_cpu"}  # fmt: skip
-BACKENDS = ("auto", *_MODULES)
+@dataclass(frozen=True)
+class GpuOptions:
+    """What the user may say about GPUs."""
+
+    memory: int | None = None  # bytes on each; None: most of what is free
+    devices: tuple[int, ...] | None = None  # None: all
 
 
 class Backend(Protocol):
-    """A model loaded into a runtime. `run` may be called from several threads at once."""
+    """A model loaded into a runtime. Several threads may call `run` and `links` at once."""
 
     name: str
-    precision: str
+    dtype: str
     batch_tokens: int  # places on the longer side of a batch that it works best with
     steady: bool  # a pair's result does not depend on its batch
     workers: int  # threads that should call `run`
     grain: int  # sizes are rounded up to its multiples, for fewer and larger batches
     finds_links: bool  # whether `links` is the better way to soft links
 
-    def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Arrays of these OUTPUTS: scores, fwd and bwd (B, S, T), fwd_null (B, T), bwd_null
+    def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, Floats]:
+        """Return arrays of these OUTPUTS: scores, fwd and bwd (B, S, T), fwd_null (B, T), bwd_null
         (B, S), all 0 outside the sentences."""
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
-        """Word links whose score reaches the threshold: less to carry than `scores`."""
+        """Return word links whose score reaches the threshold: less to carry than `scores`."""
 
     def describe(self) -> str:
-        """One line: runtime, version, device, precision."""
+        """Return one line: runtime, version, device, dtype."""
 
 
-def choose(
+def choose_backend(
     bundle: Bundle,
     name: str = "auto",
     *,
-    precision: str | None = None,
+    dtype: str | None = None,
     threads: int = 1,
     gpu: GpuOptions | None = None,
 ) -> tuple[Backend, str]:
-    """The backend of this name, or with "auto" the first that works; and why it was taken."""
+    """Open the backend of this name, or with "auto" the first that works; also say why that one.
+
+    A backend that was named fails instead of stepping down to a slower one.
+    """
     if name not in BACKENDS:
         raise BackendError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+    gpu = gpu or GpuOptions()
     if name != "auto":
-        return _open(name, bundle, precision, threads, gpu), "asked for"
+        return _open_backend(name, bundle, dtype, threads, gpu), "asked for"
     reasons: list[str] = []
-    for candidate in _MODULES:
+    for candidate in BACKENDS[1:-1]:
         try:
-            found = _open(candidate, bundle, precision, threads, gpu)
-            return found, "; ".join(dict.fromkeys(reasons))
+            opened = _open_backend(candidate, bundle, dtype, threads, gpu)
+            return opened, "; ".join(dict.fromkeys(reasons))
         except BackendError as error:
-            if candidate == "cpu":
-                raise
             reasons.append(str(error))
-    raise AssertionError("the last candidate returns or raises")
+    return _open_backend("cpu", bundle, dtype, threads, gpu), "; ".join(dict.fromkeys(reasons))
 
 
-def _open(
-    name: str, bundle: Bundle, precision: str | None, threads: int, gpu: GpuOptions | None
+def _open_backend(
+    name: str, bundle: Bundle, dtype: str | None, threads: int, gpu: GpuOptions
 ) -> Backend:
     try:
-        module = importlib.import_module(_MODULES[name])
+        if name == "cpu":
+            from .onnx_cpu import open_cpu
+
+            return open_cpu(bundle, dtype, threads)
+        if name == "cuda":
+            from .gpu.onnx_cuda import open_cuda
+
+            return open_cuda(bundle, dtype, gpu)
+        from .gpu.tensorrt import open_tensorrt
+
+        return open_tensorrt(bundle, dtype, gpu, name)
     except ModuleNotFoundError as error:
         raise BackendError(
             f"{error.name} is not installed; pip install mx-align brings it"
         ) from None
-    given = () if name == "cpu" else (gpu,)
-    open_it = getattr(module, f"open_{name.replace('-', '_')}")
-    backend: Backend = open_it(bundle, precision, threads, *given)
-    return backend
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def pad_lengths(lengths: IntArray, grain: int = 1) -> IntArray:
+    """Return the sizes that sentences are padded to, multiples of `grain`.
+
+    Multiples of 4, of 8 above 64, of 16 above 128: the padding stays below a tenth or so, and few
+    different sizes mean full batches. TensorRT plans memory for the same sizes.
+    """
+    step = np.where(lengths <= 64, 4, np.where(lengths <= 128, 8, 16))
+    padded = -(-lengths // step) * step
+    return np.asarray(-(-padded // grain) * grain)

@@ -1,17 +1,16 @@
 """What the kernels compute, in NumPy: the yardstick for each of them, and the CPU's own path.
-Knows arrays only.
 
-Shapes: B pairs, S source and T target pieces, L either, D width, H heads, K = D / H. Queries come
-scaled by 1/√K."""
+Each function is called as its kernel in `gpu.kernels` is. Shapes: B pairs, S source and T target
+pieces, L either, D width, H heads, K = D / H. Queries come scaled by 1/√K.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from ..types import PackedLinks
+from ..types import Floats, PackedLinks
 
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.integer]
 
 
@@ -19,7 +18,7 @@ Ints = npt.NDArray[np.integer]
 
 
 def static_attention(q: Floats, k: Floats, v: Floats, lengths: Ints, heads: int) -> Floats:
-    """Attention whose row i never sees key i, (B, L, D).
+    """Return attention whose row i never sees key i, (B, L, D): softmax_{j≠i}(q_i k_j) v_j.
 
     Only the first `lengths` (B,) keys of a pair are seen. Rows that have no key to look at are
     zero: those beyond the length, and the only one of a sentence of one piece. q may have B = 1.
@@ -27,24 +26,27 @@ def static_attention(q: Floats, k: Floats, v: Floats, lengths: Ints, heads: int)
     place = np.arange(k.shape[1])
     inside = place < np.asarray(lengths)[:, None]  # (B, L)
     seen = inside[:, None, :] & inside[:, :, None] & (place[:, None] != place)  # (B, L, L)
-    scores = np.einsum("bihk,bjhk->bhij", _split(q, heads), _split(k, heads), optimize=True)
+    queries, keys, values = (_split_heads(x, heads) for x in (q, k, v))
+    scores = np.einsum("bihk,bjhk->bhij", queries, keys, optimize=True)
     scores = np.where(seen[:, None], scores, -np.inf)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    # A row without keys has top -inf; 0 instead keeps -inf - -inf from being NaN.
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = weights.sum(axis=-1, keepdims=True)
     weights /= np.where(total > 0, total, 1)
-    mixed = np.einsum("bhij,bjhk->bihk", weights, _split(v, heads), optimize=True)
+    mixed = np.einsum("bhij,bjhk->bihk", weights, values, optimize=True)
     return np.asarray(mixed.reshape(k.shape), np.float32)
 
 
 def leaky_attention(
     q: Floats, k: Floats, null_key: Floats, mask: Floats, heads: int
 ) -> tuple[Floats, Floats]:
-    """Head-mean softmax weights (B, T, S) over the keys and a NULL key, and NULL's own (B, T).
+    """Return head-mean softmax weights (B, T, S) over the keys and a NULL key, and NULL's (B, T).
 
-    `mask` (B, S) is added to the scores of the keys: 0, or -inf for a key that is not there.
+    a_ij = exp(q_i k_j + m_j) / (exp(q_i k_null) + Σ_j' exp(q_i k_j' + m_j')), and the mean of the
+    heads. `mask` m (B, S) is 0, or -inf for a key that is not there.
     """
-    queries, keys = _split(q, heads), _split(k, heads)
+    queries, keys = _split_heads(q, heads), _split_heads(k, heads)
     scores = np.einsum("bihk,bjhk->bhij", queries, keys, optimize=True)
     scores = scores + np.asarray(mask, np.float32)[:, None, None, :]
     null = np.asarray(null_key, np.float32).reshape(heads, -1)
@@ -56,7 +58,7 @@ def leaky_attention(
     return np.asarray(mean, np.float32), np.asarray(null_mean[..., 0], np.float32)
 
 
-def _split(x: Floats, heads: int) -> Floats:
+def _split_heads(x: Floats, heads: int) -> Floats:
     batch, length, width = x.shape
     return np.asarray(x, np.float32).reshape(batch, length, heads, width // heads)
 
@@ -64,15 +66,15 @@ def _split(x: Floats, heads: int) -> Floats:
 # ---- links ----
 
 
-def symmetrize(fwd: Floats, bwd: Floats) -> Floats:
-    """Harmonic mean of two arrays of weights of one shape; 0 where both are 0."""
+def harmonic_mean(fwd: Floats, bwd: Floats) -> Floats:
+    """Return 2ab / (a + b) of two arrays of weights of one shape; 0 where both are 0."""
     total = fwd + bwd
     scores = np.divide(2 * fwd * bwd, total, out=np.zeros_like(total), where=total > 0)
     return np.asarray(scores, total.dtype)
 
 
 def pool_words(scores: Floats, src_words: Ints, tgt_words: Ints) -> Floats:
-    """The highest score of each pair of words, from scores of pieces (S, T).
+    """Return the highest score of each pair of words, from scores of pieces (S, T).
 
     The word of each piece is given, rising from 0 without a gap.
     """
@@ -80,52 +82,58 @@ def pool_words(scores: Floats, src_words: Ints, tgt_words: Ints) -> Floats:
     n_tgt = int(tgt_words[-1]) + 1 if len(tgt_words) else 0
     if not n_src or not n_tgt:
         return np.zeros((n_src, n_tgt), scores.dtype)
+    # Words [0, 0, 1, 2, 2] start at [0, 2, 3]; reduceat takes the maximum of 0:2, 2:3 and 3:.
     src_starts = np.searchsorted(src_words, np.arange(n_src))
     tgt_starts = np.searchsorted(tgt_words, np.arange(n_tgt))
     rows = np.maximum.reduceat(scores, src_starts, axis=0)
     return np.asarray(np.maximum.reduceat(rows, tgt_starts, axis=1), scores.dtype)
 
 
-def symmetrize_links(
+def symmetrize(
     fwd: Floats, bwd: Floats, src_words: Ints, tgt_words: Ints, threshold: float
 ) -> PackedLinks:
-    """Both directions' weights (B, S, T) to word links that reach the threshold.
+    """Turn both directions' weights (B, S, T) into word links that reach the threshold.
 
     `src_words` (B, S) and `tgt_words` (B, T) say which word a piece belongs to, rising; pieces
     that do not count, such as padding, have -1, and stand before or behind all others.
     """
     found = [
-        _pair_links(symmetrize(f, b), s, t, threshold)
+        _find_pair_links(harmonic_mean(f, b), s, t, threshold)
         for f, b, s, t in zip(fwd, bwd, src_words, tgt_words, strict=True)
     ]
     counts = np.array([len(src) for src, *_ in found], np.int32)
     starts = (np.cumsum(counts) - counts).astype(np.int32)
-    columns = [
+    src, tgt, scores = (
         np.concatenate([row[i] for row in found] or [np.zeros(0, np.float32)]) for i in range(3)
-    ]
+    )
+    sentence = np.array([row[3] for row in found], np.float32)
     return PackedLinks(
         counts,
         starts,
-        columns[0].astype(np.int32),
-        columns[1].astype(np.int32),
-        columns[2].astype(np.float32),
-        np.array([row[3] for row in found], np.float32),
+        src.astype(np.int32),
+        tgt.astype(np.int32),
+        scores.astype(np.float32),
+        sentence,
     )
 
 
-def _pair_links(
+def _find_pair_links(
     scores: Floats, src_words: Ints, tgt_words: Ints, threshold: float
 ) -> tuple[Ints, Ints, Floats, float]:
+    """Return first source pieces, first target pieces and scores of links, and the pair's score."""
     rows, columns = np.flatnonzero(src_words >= 0), np.flatnonzero(tgt_words >= 0)
     if not len(rows) or not len(columns):
         return np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32), 0.0
-    heads = [side[np.append(True, words[side][1:] != words[side][:-1])]
-             for side, words in ((rows, src_words), (columns, tgt_words))]  # fmt: skip
+    # Pieces [3, 4, 5] of words [0, 0, 1] give the first pieces of the words, [3, 5].
+    src_first, tgt_first = (
+        side[np.append(True, words[side][1:] != words[side][:-1])]
+        for side, words in ((rows, src_words), (columns, tgt_words))
+    )
     # The last words must not run into what stands behind them.
     inside = scores[: rows[-1] + 1, : columns[-1] + 1]
-    cells = np.maximum.reduceat(inside, heads[0], axis=0)
-    cells = np.maximum.reduceat(cells, heads[1], axis=1)
+    cells = np.maximum.reduceat(inside, src_first, axis=0)
+    cells = np.maximum.reduceat(cells, tgt_first, axis=1)
     linked = np.where(cells >= scores.dtype.type(threshold), cells, 0)
     best = linked.max(axis=1).sum() + linked.max(axis=0).sum()
     src, tgt = np.nonzero(linked)
-    return heads[0][src], heads[1][tgt], linked[src, tgt], float(best / sum(cells.shape))
+    return src_first[src], tgt_first[tgt], linked[src, tgt], float(best / sum(cells.shape))

@@ -1,7 +1,8 @@
-"""Numbers below 1e-38, for which a CPU takes a hundred times as long as for others, as zeros.
+"""Treat numbers below 1e-38 as zeros: a CPU takes a hundred times as long for them as for others.
 
 Sharp attention is full of them. Whether they count belongs to the thread, and so to whoever calls
-us: it is changed around a piece of work, never for good. Where it is not known how, nothing is.
+us: it is changed around a piece of work, never for good. Does nothing on other systems than Linux
+on x86-64.
 """
 
 import ctypes
@@ -11,35 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ENVIRONMENT = ctypes.c_uint32 * 8  # C's fenv_t on Linux for x86-64; its last word is MXCSR
-_FLUSH = 0x8040  # results and operands
+_FLUSH = 0x8040  # bits of MXCSR: results (FTZ) and operands (DAZ) become zero
 
-
-def _functions() -> "tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer] | None":
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return None
-    library = ctypes.CDLL(None)
-    try:
-        return library.fegetenv, library.fesetenv
-    except AttributeError:
-        return None
-
-
-_FUNCTIONS = _functions()
+_get_environment = _set_environment = None
+if sys.platform == "linux" and platform.machine() == "x86_64":
+    _library = ctypes.CDLL(None)
+    _get_environment = getattr(_library, "fegetenv", None)
+    _set_environment = getattr(_library, "fesetenv", None)
 
 
 @contextmanager
-def faded_as_zero() -> Iterator[None]:
-    """In this thread numbers below 1e-38 are zero meanwhile."""
-    if _FUNCTIONS is None:
+def flush_subnormals() -> Iterator[None]:
+    """In this thread take numbers below 1e-38 for zeros until the block ends."""
+    if _get_environment is None or _set_environment is None:
         yield
         return
-    get, put = _FUNCTIONS
     before = _ENVIRONMENT()
-    get(before)
+    _get_environment(before)
     changed = _ENVIRONMENT.from_buffer_copy(before)
     changed[-1] |= _FLUSH
-    put(changed)
+    _set_environment(changed)
     try:
         yield
     finally:
-        put(before)
+        _set_environment(before)

@@ -1,0 +1,1 @@
+"""The aligner that learns from the text at hand and needs no model."""

@@ -1,9 +1,23 @@
-"""Two HMMs over the blocks of seed_text, one in each direction: posteriors and counts of moves.
-Knows arrays of probabilities only; where they come from is the matter of seed.
+"""Two HMM aligners over blocks of pairs, one in each direction: posteriors and counts of moves.
 
 Arrays of a block are laid out as (T, B, S): steps first, so that one step of the recursion is one
 matrix product over all pairs of the block. In direction fwd the source words are the states and
-the target words the steps; in direction bwd it is the other way round.
+the target words the steps; in direction bwd it is the other way round. Does not know where the
+translation probabilities come from.
+
+The model is Vogel's HMM (1996) with Och and Ney's empty word (2003). With I states, p0 the share of
+the empty word, e_t(i) the probability of word t given state i and n_t that given the empty word:
+
+    first move   m_1(i)   = (1 - p0) start(i)
+    later moves  m_t(i)   = (1 - p0) sum_k a_{t-1}(k) jump(i - k) / sum_{i' < I} jump(i' - k)
+    forward      a_t(i)   = m_t(i) e_t(i) + p0 n_t a_{t-1}(i)        a_0 = start
+    backward     b_T(i)   = end(i)
+                 b_t(k)   = p0 n_{t+1} b_{t+1}(k)
+                          + (1 - p0) sum_i jump(i - k) / sum_{i'} jump(i' - k) e_{t+1}(i) b_{t+1}(i)
+    posterior    p_t(i)   = m_t(i) e_t(i) b_t(i) / sum of a_T(i) end(i)
+
+The empty word keeps the place of the last real state, so a state is a place: it is entered by a
+jump (m) or kept for a word that comes from nowhere.
 """
 
 from __future__ import annotations
@@ -14,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, Floats, Ints, Side
+from ..types import Floats
+from .blocks import Ints, PairBlock, SentenceIds
 
 # ---- one direction ----
 
@@ -23,14 +38,14 @@ from .blocks import Block, Floats, Ints, Side
 class Direction:
     """What a direction knows besides translations: its empty word and how it moves."""
 
-    null: Floats  # (words,) probability of a word given the empty word; last: an unknown word
+    null: Floats  # (words + 1,) probability of a word given the empty word; last: an unknown word
     jump: Floats  # (2 * max_jump + 1,) weight of each jump width
     start: Floats  # (max_jump + 1,) weight of the first state, from the beginning
     end: Floats  # (max_jump + 1,) weight of the last state, from the end
 
 
 @dataclass
-class Moves:
+class MoveCounts:
     """Expected counts of moves, as in Direction."""
 
     jump: npt.NDArray[np.float64]
@@ -38,48 +53,44 @@ class Moves:
     end: npt.NDArray[np.float64]
 
     @classmethod
-    def zero(cls, max_jump: int) -> Moves:
+    def zeros(cls, max_jump: int) -> MoveCounts:
         return cls(np.zeros(2 * max_jump + 1), np.zeros(max_jump + 1), np.zeros(max_jump + 1))
 
 
-def _widths(n: int, max_jump: int) -> Ints:
-    """(n, n) index of the jump from the row's state to the column's."""
-    places = np.arange(n)
-    return np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
+def ibm1_posteriors(emission: Floats, null: Floats, n_states: Ints, null_prob: float) -> Floats:
+    """Return the posterior of each state when all are equally likely; overwrites `emission`.
 
-
-def _ibm1(emission: Floats, null: Floats, n_states: Ints, null_prob: float) -> Floats:
-    """Posterior of each state when all are equally likely beforehand; uses up `emission`."""
+    IBM model 1 is the HMM whose moves are all (1 - p0) / I:
+    p_t(i) = e_t(i) / (sum of e_t + n_t I p0 / (1 - p0)).
+    """
     total = emission.sum(2)
     total += null * n_states * (null_prob / (1 - null_prob))
     emission /= np.maximum(total, 1e-30)[:, :, None]
     return emission
 
 
-def _hmm(
-    emission: Floats,  # (T, B, S), 0 in padding; used up
-    null: Floats,  # (T, B), 0 in padding
+def hmm_posteriors(
+    emission: Floats,  # (T, B, S), 0 in padding; overwritten
+    null: Floats,  # (T, B), anything in padding
     n_states: Ints,
     n_steps: Ints,
     direction: Direction,
     null_prob: float,
-    moves: Moves | None = None,
+    moves: MoveCounts | None = None,
 ) -> Floats:
-    """Posterior of each state at each step, by the forward-backward recursion.
-
-    The empty word keeps the place of the last real state, so that a state is a place, entered
-    either by a jump (`entered`) or by staying for a word that comes from nowhere.
-    """
+    """Return the posterior of each state at each step; adds to `moves`, if given."""
     T, B, S = emission.shape
-    max_jump = len(direction.start) - 1
-    widths = _widths(S, max_jump)
+    widths = _jump_widths(S, len(direction.start) - 1)
     jump = direction.jump[widths]  # (S, S)
-    # Jumps may only end inside the sentence, so their weights add up differently in each length.
-    leave = (1 - null_prob) / np.cumsum(jump, 1).T[n_states - 1]  # (B, S)
-    start, end = _ends(direction, n_states, S)
-    stay = np.where(np.arange(T)[:, None] < n_steps, null * null_prob, 1)  # padding changes nothing
+    # Jumps may only end inside the sentence, so their weights add up differently in each length:
+    # (B, S), the factor of all jumps from a state.
+    leave = (1 - null_prob) / np.cumsum(jump, 1).T[n_states - 1]
+    start, end = _end_weights(direction, n_states, S)
+    # Behind the last step the state stays as it is: pairs of one block may differ in length.
+    stay = np.where(np.arange(T)[:, None] < n_steps, null * null_prob, 1)
     stay = stay.astype(np.float32)[:, :, None]
 
+    # Forward. Each a_t is divided by its sum, which single precision would underflow without.
     entered, left = np.empty_like(emission), np.empty_like(emission)
     scale = np.empty((T, B, 1), np.float32)
     state = start
@@ -94,6 +105,7 @@ def _hmm(
         state.sum(1, keepdims=True, out=scale[t])
         state /= scale[t]
 
+    # Backward. `emission[t]` becomes e_t b_t, which both the posteriors and the counts need.
     ahead = end / (state * end).sum(1, keepdims=True)
     emission /= scale
     stay /= scale
@@ -105,12 +117,21 @@ def _hmm(
             ahead += (emission[t] @ backwards) * leave
     entered *= emission
     if moves is not None:
-        _count_moves(moves, entered, left, emission, jump, widths, n_states, n_steps)
+        if T > 1:
+            counts = left[1:].reshape(-1, S).T @ emission[1:].reshape(-1, S) * jump
+            moves.jump += np.bincount(widths.ravel(), counts.ravel(), len(moves.jump))
+        _count_ends(moves, entered, n_states, n_steps)
     return entered
 
 
-def _ends(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
-    """(B, S) weights of the first and the last state."""
+def _jump_widths(n: int, max_jump: int) -> Ints:
+    """Return (n, n) index of the jump from the row's state to the column's."""
+    places = np.arange(n)
+    return np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
+
+
+def _end_weights(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
+    """Return (B, S) weights of the first and of the last state."""
     max_jump = len(direction.start) - 1
     places = np.arange(S)
     behind = n_states[:, None] - 1 - places  # words left after this one
@@ -121,21 +142,10 @@ def _ends(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]
     return start.astype(np.float32), end.astype(np.float32)
 
 
-def _count_moves(
-    moves: Moves,
-    posterior: Floats,
-    left: Floats,
-    ahead: Floats,
-    jump: Floats,
-    widths: Ints,
-    n_states: Ints,
-    n_steps: Ints,
-) -> None:
-    T, B, S = posterior.shape
+def _count_ends(moves: MoveCounts, posterior: Floats, n_states: Ints, n_steps: Ints) -> None:
+    """Add the expected first and last states, by their distance from the ends of the sentence."""
+    _, B, S = posterior.shape
     max_jump = len(moves.start) - 1
-    if T > 1:
-        counts = left[1:].reshape(-1, S).T @ ahead[1:].reshape(-1, S) * jump
-        moves.jump += np.bincount(widths.ravel(), counts.ravel(), len(moves.jump))
     places = np.arange(S)
     moves.start += np.bincount(np.minimum(places, max_jump), posterior[0].sum(0), max_jump + 1)
     last = posterior[n_steps - 1, np.arange(B)]  # (B, S)
@@ -143,8 +153,11 @@ def _count_moves(
     moves.end += np.bincount(behind.ravel(), last.ravel(), max_jump + 1)
 
 
-def smoothed(counts: npt.NDArray[np.float64], share: float, tails: Sequence[int]) -> Floats:
-    """Weights from counts, mixed with an even distribution; a tail stands for several widths."""
+def smooth_counts(counts: npt.NDArray[np.float64], share: float, tails: Sequence[int]) -> Floats:
+    """Turn counts into weights of single widths, mixed with a `share` of an even distribution.
+
+    The widths named in `tails` stand for all longer ones, taken to be five.
+    """
     n_widths = np.ones(len(counts))
     n_widths[list(tails)] = 5
     even = n_widths / n_widths.sum()
@@ -156,39 +169,39 @@ def smoothed(counts: npt.NDArray[np.float64], share: float, tails: Sequence[int]
 
 
 @dataclass
-class Pairing:
+class HmmPair:
     """The two directions together: all that an E-step needs besides the translations."""
 
     fwd: Direction
     bwd: Direction
     null_prob: float
-    hmm: bool = False
+    moves_matter: bool = False  # else IBM model 1
 
-    def posteriors(
+    def link_posteriors(
         self,
-        block: Block,
-        sides: tuple[Side, Side],
+        block: PairBlock,
+        sides: tuple[SentenceIds, SentenceIds],
         emissions: tuple[Floats, Floats],
-        moves: tuple[Moves, Moves] | None = None,
+        moves: tuple[MoveCounts, MoveCounts] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Posteriors of the links by fwd and by bwd, both (T, B, S)."""
+        """Return posteriors of the links by fwd and by bwd, both (T, B, S)."""
         n_src, n_tgt = (side.lengths[block.rows] for side in sides)
-        src, tgt = sides[0].padded(block.rows, block.S), sides[1].padded(block.rows, block.T)
-        fwd = self._one(self.fwd, emissions[0], tgt.T, n_src, n_tgt, moves and moves[0])
+        src, tgt = sides[0].pad(block.rows, block.S), sides[1].pad(block.rows, block.T)
+        fwd = self._posteriors(self.fwd, emissions[0], tgt.T, n_src, n_tgt, moves and moves[0])
         turned = np.ascontiguousarray(emissions[1].transpose(2, 1, 0))
-        bwd = self._one(self.bwd, turned, src.T, n_tgt, n_src, moves and moves[1])
+        bwd = self._posteriors(self.bwd, turned, src.T, n_tgt, n_src, moves and moves[1])
         return fwd, bwd.transpose(2, 1, 0)
 
-    def _one(
+    def _posteriors(
         self,
         direction: Direction,
         emission: Floats,
-        words: Ints,  # (T, B) of the steps
+        words: Ints,  # (T, B) of the steps; -1 in padding, where emissions are 0 anyway
         n_states: Ints,
         n_steps: Ints,
-        moves: Moves | None,
+        moves: MoveCounts | None,
     ) -> Floats:
         null = direction.null[np.minimum(words, len(direction.null) - 1)]
-        if not self.hmm:
-            return _ibm1(emission, null, n_states, self.null_prob)
-        return _hmm(emission, null, n_states, n_steps, direction, self.null_prob, moves)
+        if not self.moves_matter:
+            return ibm1_posteriors(emission, null, n_states, self.null_prob)
+        return hmm_posteriors(emission, null, n_states, n_steps, direction, self.null_prob, moves)

@@ -1,0 +1,1 @@
+"""Files, lines, words, pieces, ends of sentences."""

@@ -1,5 +1,7 @@
-"""Parallel text as chunks of word pairs: two files or one file of pairs, all of it or a share.
-Knows lines, separators and numbers of lines; bytes are the matter of `files`, words of `text`."""
+"""Read parallel text as chunks of word pairs: two files or one file of pairs, all or a shard.
+
+Knows lines, separators and line numbers. Does not decode bytes (`files`).
+"""
 
 from __future__ import annotations
 
@@ -11,40 +13,104 @@ from itertools import chain, islice
 from typing import Protocol
 
 from ..errors import InputError
-from ..types import Pairs, Words
+from ..types import ChunkNote, Pairs, Words
 from .files import count_lines, read_lines, read_pairs
-from .words import split
-
-SEPARATORS = ("auto", "bars", "tab")
+from .words import split_words
 
 # A chunk also ends at this many characters, so that very long lines do not fill the memory.
 MAX_CHARS = 1 << 24
 # A file of pairs must have a separator in one of so many first lines with words.
 MAX_BARE = 1000
 
-Split = Callable[[str], Words]
+# ---- lines ----
 
 
-class Lines(Protocol):
+class LineSource(Protocol):
     """A share of a corpus: which lines, counted from 0, and their two sides."""
 
-    def share(self, multiple: int = 1) -> tuple[int, int | None]: ...
+    def line_range(self, multiple: int = 1) -> tuple[int, int | None]: ...
 
-    def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]: ...
+    def read_range(self, first: int, end: int | None) -> Iterator[tuple[str, str]]: ...
 
 
-def tabbed(path: str, separator: str = "auto") -> bool:
-    """Whether TAB separates the sides of a file of pairs: its first line with words decides,
-    unless `separator` does. An error if no line seems to have a separator."""
-    for _, tab, found in _watched(path, separator, read_lines(path, errors="replace")):
+@dataclass(frozen=True)
+class ParallelFiles:
+    """Two parallel files or, without `tgt`, a file of pairs; all of it, or shard i of n."""
+
+    src: str
+    tgt: str | None = None
+    separator: str = "auto"  # or bars, tab
+    errors: str = "strict"
+    shard: tuple[int, int] = (1, 1)
+
+    def line_range(self, multiple: int = 1) -> tuple[int, int | None]:
+        """Return the first line of this shard, and the line after its last (None: the end).
+
+        Shards are runs of lines, of equal size as far as bounds at multiples of `multiple` allow:
+        10 lines in 3 shards are 0-3, 3-6, 6-end, with `multiple` 4 they are 0-4, 4-8, 8-end.
+        """
+        number, of = self.shard
+        if of == 1:
+            return 0, None
+        if "-" in (self.src, self.tgt):
+            raise InputError(
+                "--shard needs files: the lines of standard input cannot be counted beforehand"
+            )
+        count = count_lines(self.src)
+        parts = -(-count // multiple)
+        start = parts * (number - 1) // of * multiple
+        return start, None if number == of else parts * number // of * multiple
+
+    def read_range(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
+        """Return the two sides of the lines from `first` to before `end`, counted from 0."""
+        return islice(self.read_from(first), None if end is None else end - first)
+
+    def read_from(self, first: int = 0) -> Iterator[tuple[str, str]]:
+        """Return the two sides of each line, but for the `first` ones.
+
+        In a file of pairs, a line without separator has an empty target: it gets no links, and
+        the others keep their places.
+        """
+        if self.tgt is not None:
+            return read_pairs(self.src, self.tgt, errors=self.errors, first=first)
+        lines = read_lines(self.src, errors=self.errors, first=first)
+        if first or os.path.isfile(self.src):  # else it can be read only once
+            tab = is_tab_separated(self.src, self.separator)
+            return (split_columns(line, tab) for line in lines)
+        watched = _watch_separators(self.src, self.separator, lines)
+        return (split_columns(line, tab) for line, tab, _ in watched)
+
+
+def is_tab_separated(path: str, separator: str = "auto") -> bool:
+    """Tell whether TAB separates the sides of a file of pairs.
+
+    Its first line with words decides, unless `separator` does. Raises InputError if no line seems
+    to have a separator.
+    """
+    lines = read_lines(path, errors="replace")
+    for _, tab, found in _watch_separators(path, separator, lines):
         if found:
             return tab
     return separator == "tab"
 
 
-def _watched(path: str, separator: str, lines: Iterator[str]) -> Iterator[tuple[str, bool, bool]]:
-    """Each line, whether TAB separates its sides, and whether there was a separator by now; an
-    error after the first lines with words, or at the end, if none of them had one."""
+def split_columns(line: str, tab: bool) -> tuple[str, str]:
+    """Return the two sides of a line of pairs; columns after the second are left out."""
+    if tab:
+        src, _, rest = line.partition("\t")
+        return src, rest.partition("\t")[0]
+    # With the blanks around it, a side may be empty; only the first ||| separates.
+    src, _, tgt = f" {line} ".partition(" ||| ")
+    return src, tgt
+
+
+def _watch_separators(
+    path: str, separator: str, lines: Iterator[str]
+) -> Iterator[tuple[str, bool, bool]]:
+    """Yield each line, whether TAB separates its sides, and whether there was a separator by now.
+
+    Raises InputError after the first lines with words, or at the end, if none of them had one.
+    """
     tab, found, bare = separator == "tab", False, 0
     for line in lines:
         if not found and line.strip(" \t\r"):
@@ -65,108 +131,84 @@ def _watched(path: str, separator: str, lines: Iterator[str]) -> Iterator[tuple[
         )
 
 
-def columns(line: str, tab: bool) -> tuple[str, str]:
-    """The two sides of a line of pairs; columns after the second are left out."""
-    if tab:
-        src, _, rest = line.partition("\t")
-        return src, rest.partition("\t")[0]
-    # With the blanks around it, a side may be empty; only the first ||| separates.
-    src, _, tgt = f" {line} ".partition(" ||| ")
-    return src, tgt
+# ---- chunks ----
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where pairs come from. Without `tgt`, `src` is a file of pairs."""
+class _Lines:
+    """Lines of both sides and of the files of links, equally many; an error comes after them."""
 
-    src: str
-    tgt: str | None = None
-    separator: str = "auto"
-    errors: str = "strict"
-    shard: tuple[int, int] = (1, 1)
+    src: list[str]
+    tgt: list[str]
+    link_lines: tuple[list[str], ...]
+    error: InputError | None
 
-    def lines(self, first: int = 0) -> Iterator[tuple[str, str]]:
-        """The two sides of each line, but the first few."""
-        if self.tgt is not None:
-            return read_pairs(self.src, self.tgt, errors=self.errors, first=first)
-        return self._columns(first)
+    @property
+    def n_chars(self) -> int:
+        return sum(map(len, self.src)) + sum(map(len, self.tgt))
 
-    def _columns(self, first: int) -> Iterator[tuple[str, str]]:
-        """A line without separator has an empty target: it gets no links, the others keep
-        their places."""
-        lines = read_lines(self.src, errors=self.errors, first=first)
-        if first or os.path.isfile(self.src):  # else it can be read only once
-            tab = tabbed(self.src, self.separator)
-            return (columns(line, tab) for line in lines)
-        watched = _watched(self.src, self.separator, lines)
-        return (columns(line, tab) for line, tab, _ in watched)
-
-    def within(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
-        """The lines from `first` to before `end`, counted from 0."""
-        return islice(self.lines(first), None if end is None else end - first)
-
-    def share(self, multiple: int = 1) -> tuple[int, int | None]:
-        """First line, and line after the last (None: the end), of this shard. Shards are runs of
-        lines, equal as far as a cut at multiples of `multiple` allows."""
-        number, of = self.shard
-        if of == 1:
-            return 0, None
-        if "-" in (self.src, self.tgt):
-            raise InputError(
-                "--shard needs files: the lines of standard input cannot be counted beforehand"
-            )
-        count = count_lines(self.src)
-        parts = -(-count // multiple)
-        start = parts * (number - 1) // of * multiple
-        return start, None if number == of else parts * number // of * multiple
+    def digest(self) -> str:
+        # A line has no line end in it, so no two lists of lines give the same bytes.
+        text = "\n".join(chain(self.src, self.tgt, *self.link_lines))
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True)
-class Note:
-    """What the journal must know of a chunk: a digest of its lines, and whether it ended where
-    chunks end, or with the input."""
+class ChunkReader:
+    """Reads the chunks of a source; can go over those that were done before.
 
-    digest: str
-    whole: bool
-
-
-class Reader:
-    """Gives the chunks of a source; can go over those that were done before. `others` are files
-    with a line for each pair."""
+    `link_files` are files of links with a line for each pair; `split_line` makes words of a line.
+    """
 
     def __init__(
-        self, source: Lines, size: int, *, multiple: int = 1,
-        splits: tuple[Split, Split] = (split, split), others: Sequence[str] = (),
+        self, source: LineSource, size: int, *, multiple: int = 1,
+        split_line: Callable[[str], Words] = split_words, link_files: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._splits = splits
+        self._split_line = split_line
         self._size = size
-        self.first, end = source.share(multiple)
+        self.first, end = source.line_range(multiple)
         self._next = self.first
-        self._lines = source.within(self.first, end)
-        self._others = [(name, read_lines(name, first=self.first)) for name in others]
+        self._pairs = source.read_range(self.first, end)
+        self._link_files = [(name, read_lines(name, first=self.first)) for name in link_files]
         self._to_the_end = end is None
 
-    def skip(self, pairs: int, digest: str) -> None:
+    def read_chunks(self) -> Iterator[Pairs]:
+        """Yield chunks that end at multiples of `size`, or before if lines are very long.
+
+        With size 4, a shard that begins at line 3 has chunks of the lines 3, 4-7, 8-11 and so on.
+        """
+        while True:
+            first = self._next
+            size = self._size - first % self._size
+            lines = self._read_lines(size, MAX_CHARS)
+            n_pairs = len(lines.src)
+            whole = n_pairs == size or (lines.error is None and lines.n_chars >= MAX_CHARS)
+            if n_pairs:
+                src, tgt = (list(map(self._split_line, side)) for side in (lines.src, lines.tgt))
+                yield Pairs(first, src, tgt, ChunkNote(lines.digest(), whole), lines.link_lines)
+            if lines.error is not None:
+                raise lines.error
+            if not whole:
+                self._check_link_files_end()
+                return
+
+    def skip_chunk(self, pairs: int, digest: str) -> None:
         """Pass over a chunk that must have this digest."""
         first = self._next + 1
-        src, tgt, others, _ = self._take(pairs)
-        if len(src) < pairs or _digest(src, tgt, *others) != digest:
+        lines = self._read_lines(pairs)
+        if len(lines.src) < pairs or lines.digest() != digest:
             raise InputError(
                 f"the input has changed since the first run, at lines {first:,} to "
                 f"{first + pairs - 1:,}; give --restart to begin anew"
             )
 
-    def _take(
-        self, size: int, chars: int | None = None
-    ) -> tuple[list[str], list[str], tuple[list[str], ...], InputError | None]:
-        """Up to `size` lines of both sides, or up to `chars` characters, and of the others. An
-        error of the input comes with the lines before it."""
+    def _read_lines(self, size: int, chars: int | None = None) -> _Lines:
+        """Read up to `size` lines, or up to `chars` characters."""
         src: list[str] = []
         tgt: list[str] = []
         total = 0
         error = None
         try:
-            for src_line, tgt_line in islice(self._lines, size):
+            for src_line, tgt_line in islice(self._pairs, size):
                 src.append(src_line)
                 tgt.append(tgt_line)
                 total += len(src_line) + len(tgt_line)
@@ -174,67 +216,29 @@ class Reader:
                     break
         except InputError as found:
             error = found
-        others: list[list[str]] = []
-        for name, every in self._others:
-            lines, problem = self._take_others(name, every, len(src))
+        link_lines: list[list[str]] = []
+        for name, rest in self._link_files:
+            lines: list[str] = []
+            try:
+                for line in islice(rest, len(src)):  # after an error, what came before it counts
+                    lines.append(line)
+                if len(lines) < len(src):
+                    raise InputError(
+                        f"{name} has no line {self._next + len(lines) + 1:,}, where the text goes "
+                        "on; it must have a line for each pair"
+                    )
+            except InputError as found:
+                error = found
             del src[len(lines) :], tgt[len(lines) :]
-            others.append(lines)
-            error = problem or error
+            link_lines.append(lines)
         self._next += len(src)
-        return src, tgt, tuple(lines[: len(src)] for lines in others), error
+        return _Lines(src, tgt, tuple(lines[: len(src)] for lines in link_lines), error)
 
-    def _take_others(
-        self, name: str, every: Iterator[str], size: int
-    ) -> tuple[list[str], InputError | None]:
-        """Lines of another file; fewer than `size` only with an error."""
-        lines: list[str] = []
-        try:
-            for line in islice(every, size):
-                lines.append(line)
-        except InputError as error:
-            return lines, error
-        if len(lines) == size:
-            return lines, None
-        return lines, InputError(
-            f"{name} has no line {self._next + len(lines) + 1:,}, where the text goes on; it must "
-            "have a line for each pair"
-        )
-
-    def _check_end(self) -> None:
-        """At the end of the text the others must end, too."""
-        for name, lines in self._others:
+    def _check_link_files_end(self) -> None:
+        """Raise InputError if a file of links goes on where the text ends."""
+        for name, lines in self._link_files:
             if self._to_the_end and next(lines, None) is not None:
                 raise InputError(
                     f"{name} has more lines than the text, which ends after {self._next:,}; "
                     "it must have a line for each pair"
                 )
-
-    def chunks(self) -> Iterator[Pairs]:
-        """Chunks of `size` pairs, cut at multiples of it, or fewer if lines are very long."""
-        while True:
-            first = self._next
-            wanted = self._size - first % self._size
-            src, tgt, others, error = self._take(wanted, MAX_CHARS)
-            whole = len(src) == wanted or (error is None and _long(src, tgt))
-            if src:
-                note = Note(_digest(src, tgt, *others), whole)
-                src_words, tgt_words = (
-                    list(map(cut, lines))
-                    for cut, lines in zip(self._splits, (src, tgt), strict=True)
-                )
-                yield Pairs(first, src_words, tgt_words, note, others)
-            if error is not None:
-                raise error
-            if not whole:
-                self._check_end()
-                return
-
-
-def _long(src: list[str], tgt: list[str]) -> bool:
-    return sum(map(len, src)) + sum(map(len, tgt)) >= MAX_CHARS
-
-
-def _digest(*sides: list[str]) -> str:
-    # A line has no line end in it, so no two lists of lines give the same bytes.
-    text = "\n".join(chain(*sides)).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,8 +1,9 @@
-"""One self-contained HTML page from aligned pairs: data as JSON beside our own script and style.
-Knows the page's data format; which pairs are shown, and what made them, is decided elsewhere.
+"""Builds a self-contained HTML page of aligned pairs: data as JSON beside our script and style.
 
-Scores travel as whole numbers from 0 to 255. The cut that the links were made with falls between
-two of them, so that the page shows exactly those links before its slider is moved."""
+Scores travel as whole numbers from 0 to 255. The threshold that the links were made with falls
+between two of them, so that the page shows exactly those links before its slider is moved. Does not
+decide which pairs are shown.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +21,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..links.link_files import Gold
-from ..types import Link
+from ..links.link_lines import Gold
+from ..types import Floats, Link
 from ..version import __version__
 
-Floats = npt.NDArray[np.float32]
-
-TOP = 255
-LOWEST = 2  # the slider's lower end: below it nearly all cells are links
+MAX_SCORE = 255
+MIN_THRESHOLD = 2  # the slider's lower end: below it nearly all cells are links
 MAX_CELLS = 10_000  # larger matrices are left out of the page, their links are not
 
 NAMES = {
@@ -35,8 +34,8 @@ NAMES = {
 }  # fmt: skip
 
 
-class Weights(Protocol):
-    """What a model says about all words of a pair; `aligner.Soft` is one."""
+class ShownWeights(Protocol):
+    """What a model says about all words of a pair; `SoftAlignment` is one."""
 
     @property
     def scores(self) -> Floats: ...
@@ -60,7 +59,7 @@ class PairView:
     links: Sequence[Link]
     score: float
     scores: Sequence[float] | None = None  # of the links
-    weights: Weights | None = None
+    weights: ShownWeights | None = None
     fwd: Sequence[Link] | None = None
     bwd: Sequence[Link] | None = None
     gold: Gold | None = None
@@ -84,43 +83,45 @@ class Page:
     report: Mapping[str, Any] | None = None
 
 
-def build(page: Page) -> str:
-    """The page as text."""
-    cut = None if page.threshold is None else whole_cut(page.threshold)
+def build_page(page: Page) -> str:
+    """Return the page as text."""
+    threshold = None if page.threshold is None else whole_threshold(page.threshold)
     data = {
         "how": page.how,
-        "threshold": cut,
+        "threshold": threshold,
         "cut": page.threshold,
         "matrix": page.matrix,
         "names": {**NAMES, **page.names},
         "report": page.report,
-        "pairs": [_pair(pair, cut, page.matrix) for pair in page.pairs],
+        "pairs": [_encode_pair(pair, threshold, page.matrix) for pair in page.pairs],
     }
-    script, style = _part("page.js"), _part("page.css")
+    script, style = _read_part("page.js"), _read_part("page.css")
     policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash_source(script)}'; "
+        f"style-src '{_hash_source(style)}'; base-uri 'none'; form-action 'none'"
     )
     parts = {
         "CSP": policy, "VERSION": __version__, "TITLE": html.escape(page.title), "STYLE": style,
-        "DATA": _json(data), "SCRIPT": script,
+        "DATA": _encode_json(data), "SCRIPT": script,
     }  # fmt: skip
-    pieces = _part("page.html").split("@")
-    # Names of parts stand between two signs; what is put in is never looked at again.
+    pieces = _read_part("page.html").split("@")
+    # Names of parts stand between two @; what is put in is never looked at again, so no text can
+    # bring in another part.
     return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))
 
 
 @cache
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
-def _digest(text: str) -> str:
+def _hash_source(text: str) -> str:
+    """Return the hash by which a Content-Security-Policy allows a script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _json(data: Any) -> str:
-    """JSON that cannot end the script element it stands in, nor begin a comment."""
+def _encode_json(data: Any) -> str:
+    """Return JSON that cannot end the script element it stands in, nor begin a comment."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Half of a surrogate pair, which no file can hold, is shown as a question mark.
     text = text.encode("utf-8", "replace").decode()
@@ -130,66 +131,66 @@ def _json(data: Any) -> str:
 # ---- numbers ----
 
 
-def whole_cut(threshold: float) -> int:
-    """The whole number at which links begin."""
-    return min(max(math.ceil(threshold * TOP), LOWEST), TOP)
+def whole_threshold(threshold: float) -> int:
+    """Return the whole number at which links begin."""
+    return min(max(math.ceil(threshold * MAX_SCORE), MIN_THRESHOLD), MAX_SCORE)
 
 
-def quantized(values: Any) -> npt.NDArray[np.uint8]:
-    """Scores 0..1 as whole numbers."""
+def quantize_scores(values: Any) -> npt.NDArray[np.uint8]:
+    """Return scores 0..1 as whole numbers."""
     clean = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
-    return (np.clip(clean, 0, 1) * TOP).astype(np.uint8)
+    return (np.clip(clean, 0, 1) * MAX_SCORE).astype(np.uint8)
 
 
-def _matrix(pair: PairView, cut: int) -> npt.NDArray[np.uint8]:
-    """The scores of all cells, links at or above the cut and all others below it."""
+def _quantize_matrix(pair: PairView, threshold: int) -> npt.NDArray[np.uint8]:
+    """Return the scores of all cells, those of links moved to the threshold or above it and all
+    others below it: rounding must not change which cells are links."""
     assert pair.weights is not None
-    cells = quantized(pair.weights.scores)
+    cells = quantize_scores(pair.weights.scores)
     linked = np.zeros(cells.shape, bool)
     if pair.links:
         linked[tuple(np.array(pair.links).T)] = True
-    return np.where(linked, np.maximum(cells, cut), np.minimum(cells, cut - 1)).astype(np.uint8)
+    return np.where(linked, np.maximum(cells, threshold), np.minimum(cells, threshold - 1)).astype(
+        np.uint8
+    )
 
 
-def _packed(values: npt.NDArray[np.uint8]) -> str:
+def _pack_bytes(values: npt.NDArray[np.uint8]) -> str:
     return base64.b64encode(values.tobytes()).decode()
 
 
-def _flat(links: Iterable[Link], third: Iterable[int]) -> list[int]:
+def _flatten_links(links: Iterable[Link], third: Iterable[int]) -> list[int]:
+    """Return links as one row of numbers: (0, 1), (2, 2) with 7, 8 become 0 1 7 2 2 8."""
     return [value for (i, j), last in zip(links, third, strict=True) for value in (i, j, last)]
-
-
-def _plain(links: Sequence[Link]) -> list[int]:
-    return _flat(links, [-1] * len(links))
 
 
 # ---- one pair ----
 
 
-def _pair(pair: PairView, cut: int | None, matrix: bool) -> dict[str, Any]:
+def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[str, Any]:
+    """Return a pair as `page.js` reads it; -1 is a link without a score."""
+    scores = [-1] * len(pair.links)
+    if pair.scores is not None and threshold is not None:
+        scores = np.maximum(quantize_scores(pair.scores), threshold).tolist()
     row: dict[str, Any] = {
         "n": pair.number,
         "s": list(pair.src),
         "t": list(pair.tgt),
         "score": round(pair.score, 4),
-        "l": _links(pair, cut),
+        "l": _flatten_links(pair.links, scores),
     }
-    if pair.weights is not None and len(pair.src) * len(pair.tgt) <= MAX_CELLS:
-        weights = pair.weights
-        cells = _matrix(pair, cut) if matrix and cut is not None else quantized(weights.scores)
+    weights = pair.weights
+    if weights is not None and len(pair.src) * len(pair.tgt) <= MAX_CELLS:
+        if matrix and threshold is not None:
+            row["m"] = _pack_bytes(_quantize_matrix(pair, threshold))
+        else:
+            row["m"] = _pack_bytes(quantize_scores(weights.scores))
         named = {"f": weights.fwd, "b": weights.bwd, "sn": weights.src_null, "tn": weights.tgt_null}
-        row |= {"m": _packed(cells)}
-        row |= {name: _packed(quantized(values)) for name, values in named.items()}
+        row |= {name: _pack_bytes(quantize_scores(values)) for name, values in named.items()}
     for name, links in (("lf", pair.fwd), ("lb", pair.bwd), ("c", pair.compare)):
         if links is not None:
-            row[name] = _plain(links)
+            row[name] = _flatten_links(links, [-1] * len(links))
     if pair.gold is not None:
         possible = sorted(pair.gold.possible)
-        row["gp"] = _flat(possible, [int(link in pair.gold.sure) for link in possible])
+        row["gp"] = _flatten_links(possible, [int(link in pair.gold.sure) for link in possible])
     return row
-
-
-def _links(pair: PairView, cut: int | None) -> list[int]:
-    if pair.scores is None or cut is None:
-        return _plain(pair.links)
-    return _flat(pair.links, np.maximum(quantized(pair.scores), cut).tolist())

@@ -2,7 +2,7 @@
 
 Knows the manifest only."""
 
-from ...engine.bundle.bundle import Manifest
+from ...engine.bundle.manifest import Manifest
 
 
 def card(manifest: Manifest, sizes: dict[str, int]) -> str:
@@ -45,7 +45,7 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
         "|---|---|---|",
         *(graph_row(manifest, precision, sizes) for precision in manifest.graphs),
         "",
-        f"The default precision is {manifest.default_precision}.",
+        f"The default precision is {manifest.default_dtype}.",
         "",
         "## Thresholds",
         "",

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.aligner import Aligner
-from ...engine.links.scoring import bootstrap, count_all, score_counts
+from ...engine.links.scoring import bootstrap_intervals, count_sentences, score_counts
 from ...engine.text.files import read_pairs
-from ...trainer.data.corpus import gold_links, teachers
-from ...trainer.run.folder import opened
-from ...trainer.teachers.teachers import SEED, is_bound_to_text
+from ...trainer.config import STATISTICAL
+from ...trainer.data.gold import read_gold_links
+from ...trainer.run.folder import load_run
+from ...trainer.run.training_data import choose_teachers
+from ...trainer.teachers.teachers import is_link_file
 
 
 def cost(run: Path) -> dict[str, float]:
@@ -35,16 +37,19 @@ def origins(run: Path) -> dict[str, Any]:
     """The names of the model that the run started from and of its teachers, if it had any."""
     if not (run / "command.json").exists():
         return {}
-    config, texts = opened(run)
-    start, taught = name_of(texts.start or ""), [who(name) for name in teachers(texts, config)]
+    config, texts = load_run(run)
+    start, taught = (
+        name_of(texts.start or ""),
+        [who(name) for name in choose_teachers(texts, config)],
+    )
     return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
 
 
 def who(teacher: str) -> str:
     """Files of links are not named: a model's name tells something, theirs rather a secret."""
-    if teacher == SEED:
+    if teacher == STATISTICAL:
         return "the statistical aligner"
-    return "a file of links" if is_bound_to_text(teacher) else name_of(teacher)
+    return "a file of links" if is_link_file(teacher) else name_of(teacher)
 
 
 def name_of(path: str) -> str:
@@ -58,9 +63,9 @@ def tested(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:
     pairs = list(read_pairs(src, tgt))
     aligner = Aligner.load(bundle, backend="cpu")
     found = aligner.align_batch([s for s, _ in pairs], [t for _, t in pairs])
-    gold = gold_links(path, [(len(one.src), len(one.tgt)) for one in found], src)
-    table = count_all([set(one.links) for one in found], gold)
-    total, ends = score_counts(table), bootstrap(table)
+    gold = read_gold_links(path, [(len(one.src), len(one.tgt)) for one in found], src)
+    table = count_sentences([set(one.links) for one in found], gold)
+    total, ends = score_counts(table), bootstrap_intervals(table)
     return {
         "links": Path(path).name,
         "pairs": len(found),

@@ -1,0 +1,1 @@
+"""Verifies graphs against PyTorch, and measures what scores mean."""

@@ -6,9 +6,9 @@ would choose is taken as sure, one that only one would choose as possible.
 
 import numpy as np
 
-from ...engine.bundle.bundle import Calibration, Thresholds
-from ...engine.links.link_files import Gold
-from ...engine.links.scoring import best_threshold, sweep
+from ...engine.bundle.manifest import Calibration, Thresholds
+from ...engine.links.link_lines import Gold
+from ...engine.links.scoring import best_threshold, sweep_thresholds
 
 LOWEST = 0.01  # word pairs below this score are no candidates for a link
 # "High precision" and "high recall": how many times as much a wrong (missing) link counts.
@@ -34,7 +34,7 @@ def thresholds(
     """Lowest AER; and best weighted F for precision and recall, on their side of it."""
     lowest, at_lowest = best_threshold(candidates, gold)
     grid = np.unique(np.append(np.round(np.linspace(0.02, 0.98, 97), 2), lowest))
-    measured = sweep(candidates, gold, grid.tolist())
+    measured = sweep_thresholds(candidates, gold, grid.tolist())
     # On an easy text many are as good, up to 1, and the lowest one of all is there by chance.
     near = grid[[m.aer <= at_lowest.aer + NEAR for m in measured]]
     best = float(near[len(near) // 2])

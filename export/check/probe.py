@@ -14,8 +14,9 @@ import onnx
 from ...engine.errors import MxError
 from ...engine.runtime.reference import pool_words
 from ...engine.text.files import read_pairs
-from ...engine.text.words import Tokenizer, split
-from ...trainer.data.batches import cut
+from ...engine.text.pieces import PieceTokenizer
+from ...engine.text.words import split_words
+from ...trainer.data.batches import group_by_length
 from ...trainer.data.token_cache import TokenCache
 from ..graph.mask_align import INPUTS
 
@@ -48,15 +49,19 @@ class Probe:
 
 
 def from_files(
-    src: str, tgt: str, tokenizers: tuple[Tokenizer, Tokenizer], limit: int | None, name: str
+    src: str,
+    tgt: str,
+    tokenizers: tuple[PieceTokenizer, PieceTokenizer],
+    limit: int | None,
+    name: str,
 ) -> Probe:
     """The first pairs of two parallel files, all if `limit` is None."""
-    pairs = [(split(s), split(t)) for s, t in islice(read_pairs(src, tgt), limit)]
+    pairs = [(split_words(s), split_words(t)) for s, t in islice(read_pairs(src, tgt), limit)]
     sides = [[sentence(tokenizers[side], pair[side]) for pair in pairs] for side in (0, 1)]
     return Probe(sides[0], sides[1], name)
 
 
-def sentence(tokenizer: Tokenizer, words: list[str]) -> Sentence:
+def sentence(tokenizer: PieceTokenizer, words: list[str]) -> Sentence:
     ids, index = tokenizer.encode(words)
     return Sentence(np.array(ids, np.int32), np.array(index, np.int64), len(words))
 
@@ -97,7 +102,7 @@ def batches(probe: Probe) -> Iterator[tuple[np.ndarray, Feeds]]:
     if not len(full):
         return
     lengths = [np.array([len(side[i].ids) for i in full]) for side in (probe.src, probe.tgt)]
-    for group in cut(lengths[0], lengths[1], BUDGET):
+    for group in group_by_length(lengths[0], lengths[1], BUDGET):
         rows = full[group]
         yield rows, feeds([probe.src[i].ids for i in rows], [probe.tgt[i].ids for i in rows])
 

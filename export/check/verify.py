@@ -10,8 +10,8 @@ import onnx
 import torch
 
 from ...engine.errors import MxError
-from ...trainer.loop.objective import Network
-from ...trainer.networks.mask_align import symmetrize
+from ...trainer.networks.mask_align import harmonic_mean
+from ...trainer.networks.weights import Network
 from ..graph.mask_align import INPUTS, OUTPUTS
 from .probe import Feeds, Probe, batches, feeds, open_session
 
@@ -57,7 +57,7 @@ def edge_feeds(config_vocab: tuple[int, int], max_length: int, seed: int = 1) ->
 def expected(model: Network, batch: Feeds) -> dict[str, np.ndarray]:
     """What the graph must give for a batch, from PyTorch."""
     fwd, bwd = model(*(torch.from_numpy(batch[name]).long() for name in INPUTS))
-    scores = symmetrize(fwd.weights, bwd.weights).transpose(1, 2)
+    scores = harmonic_mean(fwd.weights, bwd.weights).transpose(1, 2)
     values = (scores, fwd.weights.transpose(1, 2), bwd.weights, fwd.null, bwd.null)
     return {name: v.float().numpy() for name, v in zip(OUTPUTS, values, strict=True)}
 

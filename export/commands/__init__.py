@@ -1,0 +1,1 @@
+"""mx-export: flags and messages."""

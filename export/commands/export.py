@@ -124,7 +124,7 @@ def parse(
     **about: str | None,
 ) -> dict[str, Any]:
     """The flags, checked against each other, as fields of `bundling.Options`."""
-    from ...engine.bundle.bundle import language_codes
+    from ...engine.bundle.languages import parse_languages
 
     given = [gold, gold_src, gold_tgt]
     if any(given) and not all(given):
@@ -135,7 +135,7 @@ def parse(
         "run": run,
         "output": output,
         "precisions": tuple(dict.fromkeys(precisions)),
-        "languages": language_codes(langs) if langs else ("und", "und"),
+        "languages": parse_languages(langs) if langs else ("und", "und"),
         "name": name,
         "probe": probe or None,
         "gold": (gold_src, gold_tgt, gold) if gold else None,

@@ -31,18 +31,18 @@ def run(data: Path, *arguments: str):
 
 
 def test_the_text_is_lowercased_and_ends_with_the_gold_pairs(data, tmp_path):
-    text = accuracy.prepare(data, "en-fr", None, tmp_path / "work")
+    text = accuracy.prepare_text(data, "en-fr", None, tmp_path / "work")
     assert text.src.read_text() == "the house\nx y\nz\nun deux\ntrois quatre\n"
     assert text.joint.read_text().startswith("the house ||| the house\nx y ||| x y\n")
     assert (text.pairs, text.gold_pairs) == (5, 2)
-    assert accuracy.prepare(data, "en-fr", None, tmp_path / "work") == text
-    fewer = accuracy.prepare(data, "en-fr", 1, tmp_path / "work")
+    assert accuracy.prepare_text(data, "en-fr", None, tmp_path / "work") == text
+    fewer = accuracy.prepare_text(data, "en-fr", 1, tmp_path / "work")
     assert fewer.pairs == 3 and fewer.digest != text.digest
 
 
 def test_a_peer_with_one_output(data, tmp_path):
     results = tmp_path / "results.json"
-    records.add(results, "en-fr/other", {"system": "other"})
+    records.add_run(results, "en-fr/other", {"system": "other"})
     peer = "sed 's/.*/0-0/' {src} > {out}"
     result = run(data, "--peer", f"first={peer}", "--json", str(results))
     assert result.exit_code == 0, result.output
@@ -62,7 +62,7 @@ def test_a_peer_with_two_directions_gets_the_best_way_to_join_them(data, tmp_pat
     results = tmp_path / "r.json"
     result = run(data, "--peer", f"two={peer}", "--json", str(results))
     assert result.exit_code == 0, result.output
-    found = records.load(results)["en-fr/two"]
+    found = records.load_runs(results)["en-fr/two"]
     assert found["symmetrization"] == "backward" and found["aer"] == 0
     assert found["symmetrizations"]["intersect"] == 20.0
     assert found["symmetrizations"]["union"] > 0
@@ -80,27 +80,30 @@ def test_what_fails_is_left_out_and_the_rest_goes_on(data, tmp_path):
 
 
 def test_commands_of_the_peers(data, tmp_path, monkeypatch):
-    text = accuracy.prepare(data, "en-fr", None, tmp_path / "work")
+    text = accuracy.prepare_text(data, "en-fr", None, tmp_path / "work")
     monkeypatch.setattr(systems, "peer_version", lambda python, package: "9")
     (tmp_path / "eflomal-align").touch()
     (tmp_path / "fast_align").touch()
     options = systems.Options(python=str(tmp_path / "python"))
-    plan = systems.eflomal(text, tmp_path, options)
+    plan = systems.plan_eflomal(text, tmp_path, options)
     assert plan.phases[0].command[0] == str(tmp_path / "eflomal-align")
     assert plan.links == (tmp_path / "fwd", tmp_path / "bwd") and "v:9" in plan.signature
-    forward, backward = systems.fast_align(text, tmp_path, options).phases
+    forward, backward = systems.plan_fast_align(text, tmp_path, options).phases
     assert "-r" in backward.command and "-r" not in forward.command
-    assert [p.what for p in systems.systran(text, tmp_path, options).phases] == ["train", "align"]
+    assert [p.what for p in systems.plan_systran(text, tmp_path, options).phases] == [
+        "train",
+        "align",
+    ]
     with pytest.raises(MxError, match=r"must have \{out\}, or \{fwd\} and \{bwd\}"):
-        systems.peer("x {src}")
+        systems.peer_system("x {src}")
     with pytest.raises(MxError, match="neither beside"):
-        systems.beside("/nowhere/python", "no-such-program", "install it")
+        systems.find_program("/nowhere/python", "no-such-program", "install it")
 
 
 def test_the_peak_is_that_of_all_processes(tmp_path):
     hold = "x = bytearray(60_000_000); import time; time.sleep(1.5)"
     line = f"{sys.executable} -c '{hold}' & {sys.executable} -c '{hold}'; wait"
-    cost = watch.run(["sh", "-c", line], tmp_path / "log")
+    cost = watch.run_command(["sh", "-c", line], tmp_path / "log")
     assert cost.peak_mb > 110 and cost.wall > 1.4
     both = cost + watch.Cost(1.0, 2.0, 3.0)
     assert both.peak_mb == cost.peak_mb and both.wall == cost.wall + 1
@@ -108,6 +111,6 @@ def test_the_peak_is_that_of_all_processes(tmp_path):
 
 def test_a_command_that_fails_says_why(tmp_path):
     with pytest.raises(watch.CommandError, match=r"(?s)ended with 3.*oh no"):
-        watch.run(["sh", "-c", "echo oh no >&2; exit 3"], tmp_path / "log")
-    cost = watch.run(["echo", "out"], tmp_path / "log", stdout=tmp_path / "printed")
+        watch.run_command(["sh", "-c", "echo oh no >&2; exit 3"], tmp_path / "log")
+    cost = watch.run_command(["echo", "out"], tmp_path / "log", stdout=tmp_path / "printed")
     assert (tmp_path / "printed").read_text() == "out\n" and cost.wall < 60

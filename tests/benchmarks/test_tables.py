@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ...benchmarks import charts, records, tables
-from ...benchmarks.charts import Axes, Point
+from ...benchmarks.charts import Axes, ChartPoint
 from ...engine.errors import MxError
 
 
@@ -28,42 +28,42 @@ def results(tmp_path):
         "tiny", 6.5, train={"wall": 3000.0}, align={"wall": 70.0, "cpu": 130.0, "peak_mb": 9}
     )
     for one in (peer, ours, run("seed", 40.0, set="ja-en", both={"wall": 9.0})):
-        records.add(tmp_path / "accuracy.json", f"{one['set']}/{one['system']}", one)
+        records.add_run(tmp_path / "accuracy.json", f"{one['set']}/{one['system']}", one)
     return tmp_path
 
 
 def test_what_is_committed_is_what_the_results_say():
     """If this fails: make tables."""
-    assert not [path.name for path in tables.changed()]
+    assert not [path.name for path in tables.outdated_files()]
 
 
 def test_a_table_between_its_marks(results):
     page = "before\n<!-- table: accuracy -->\nstale\n<!-- end -->\nafter <!-- end --> x\n"
-    made = tables.filled(page, results)
+    made = tables.fill_page(page, results)
     rows = [line for line in made.split("\n") if line.startswith("| en-fr")]
     assert [row.split("|")[2].strip() for row in rows] == ["tiny", "eflomal, intersect"]
     assert "**7.64** (6.64 to 8.64)" in rows[1] and "with training: 60 s (111 s CPU)" in rows[1]
     assert "50 min" in rows[0] and "0.31 GB" in rows[1]
     assert made.startswith("before\n") and made.endswith("after <!-- end --> x\n")
-    assert "stale" not in made and tables.filled(made, results) == made
+    assert "stale" not in made and tables.fill_page(made, results) == made
     assert "2026-11-16" in made and "a CPU, 2 cores" in made
 
 
 def test_a_table_without_results(tmp_path):
     page = "<!-- table: accuracy -->\n<!-- end -->"
-    assert tables.NOTHING in tables.filled(page, tmp_path)
+    assert tables.NOTHING in tables.fill_page(page, tmp_path)
     with pytest.raises(MxError, match="no table 'nonsense'"):
-        tables.filled("<!-- table: nonsense -->\n<!-- end -->", tmp_path)
+        tables.fill_page("<!-- table: nonsense -->\n<!-- end -->", tmp_path)
     with pytest.raises(MxError, match="lacks its"):
-        tables.filled("<!-- table: accuracy -->\n", tmp_path)
+        tables.fill_page("<!-- table: accuracy -->\n", tmp_path)
 
 
 def test_the_ablation_table(tmp_path):
     for row in ("none", "masked"):
         found = {"row": row, "aer": [30.0, 28.0, 32.0], "aer_without_end": [20.0, 19.0, 21.0]}
         found |= {"signature": "s", "hardware": "h", "date": "d"}
-        records.add(tmp_path / "ablation.json", row, found)
-    made = tables.table("ablation", tmp_path)
+        records.add_run(tmp_path / "ablation.json", row, found)
+    made = tables.format_table("ablation", tmp_path)
     assert "| ✓ |  |  | 27.2 | 30.0 (28.0 to 32.0) |" in made
     assert "|  | ✓ |  | 28.3 | – |" in made
     assert "none 28.4 → masked 27.2 | 30.0 → 30.0 | within the noise" in made
@@ -74,9 +74,9 @@ def test_long_lines_side_by_side(tmp_path):
     change = {"more": 0.1, "more_low": -0.2, "more_high": 0.4}
     about = {"signature": "s", "date": "d"}
     joined = {"1": {**row, **dict.fromkeys(change, 0.0)}, "10": {**row, **change}}
-    records.add(tmp_path / "long_lines.json", "ja-en", {**about, "joined": {"1": joined["1"]}})
-    records.add(tmp_path / "long_lines.json", "en-fr", {**about, "joined": joined})
-    made = tables.table("long-lines", tmp_path).split("\n")
+    records.add_run(tmp_path / "long_lines.json", "ja-en", {**about, "joined": {"1": joined["1"]}})
+    records.add_run(tmp_path / "long_lines.json", "en-fr", {**about, "joined": joined})
+    made = tables.format_table("long-lines", tmp_path).split("\n")
     assert made[0].startswith(
         "| joined | en-fr, words a side | AER (95 %) | change (95 %) | ja-en,"
     )
@@ -85,7 +85,7 @@ def test_long_lines_side_by_side(tmp_path):
 
 
 def test_plots_are_files_for_both_kinds_of_pages(results):
-    found = tables.plots(results)
+    found = tables.draw_plots(results)
     assert set(found) == {
         "aer-time-en-fr.svg", "aer-speed-en-fr.svg", "aer-time-ja-en.svg", "aer-speed-ja-en.svg",
     }  # fmt: skip
@@ -98,9 +98,9 @@ def test_plots_are_files_for_both_kinds_of_pages(results):
 
 def test_charts_stay_inside_their_frame():
     points = [
-        Point(f"system {k} <x>", "ours", 10.0**k, 50 - k, 49 - k, 51 - k) for k in range(-1, 5)
+        ChartPoint(f"system {k} <x>", "ours", 10.0**k, 50 - k, 49 - k, 51 - k) for k in range(-1, 5)
     ]
-    text = charts.chart(Axes("t", "x", "y", "high"), points)
+    text = charts.draw_chart(Axes("t", "x", "y", "high"), points)
     ElementTree.fromstring(text)
     for x, y in re.findall(r'c[xy]="([\d.-]+)" c[xy]="([\d.-]+)"', text):
         assert 0 <= float(x) <= charts.WIDTH and 0 <= float(y) <= charts.HEIGHT
@@ -108,12 +108,6 @@ def test_charts_stay_inside_their_frame():
 
 
 def test_the_front_has_what_nothing_beats():
-    a, b, c = (Point(n, "", x, y, y, y) for n, x, y in (("a", 1, 5), ("b", 2, 6), ("c", 3, 4)))
-    assert charts.front([a, b, c], "low") == [a, c]
-    assert charts.front([a, b, c], "high") == [c]
-
-
-@pytest.mark.parametrize(("low", "high"), [(3, 800), (0.02, 0.03), (1, 1), (7, 5e6)])
-def test_powers_enclose(low, high):
-    marks = charts.powers(low, high)
-    assert marks[0] <= low * 1.001 and marks[-1] >= high * 0.999 and len(marks) >= 2
+    a, b, c = (ChartPoint(n, "", x, y, y, y) for n, x, y in (("a", 1, 5), ("b", 2, 6), ("c", 3, 4)))
+    assert charts.find_front([a, b, c], "low") == [a, c]
+    assert charts.find_front([a, b, c], "high") == [c]

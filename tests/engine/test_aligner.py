@@ -1,3 +1,4 @@
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -5,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from ...engine import aligner as module
-from ...engine.aligner import Aligner, Alignment
+from ...engine.aligner import Aligner
+from ...engine.alignment import Alignment
+from ...engine.bundle import installed
+from ...engine.commands.align import main as align_command
 from ...engine.errors import BackendError, BundleError, InputError, MxError
 from ..support.bundles import write_toy
 
@@ -98,10 +102,10 @@ def test_stopping_early_and_starting_anew(aligner):
     assert len({str(found) for found in first}) == 1
 
 
-def test_wishes_and_thresholds(path):
+def test_what_links_are_optimized_for_and_thresholds(path):
     counts = [
-        len(Aligner.load(path, wish=wish).align_pair(SRC[0], TGT[0]))
-        for wish in ("precision", "aer", "recall")
+        len(Aligner.load(path, optimize_for=goal).align_pair(SRC[0], TGT[0]))
+        for goal in ("precision", "aer", "recall")
     ]
     assert counts == sorted(counts) and counts[0] < counts[2]
     for wrong in (0.0, -1.0, 1.5, float("nan")):
@@ -127,7 +131,7 @@ def test_backends(path):
 
 
 def test_installed_models(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "aligner.py"))
+    monkeypatch.setattr(installed, "MODELS", tmp_path / "models")
     with pytest.raises(BundleError, match="none is installed"):
         Aligner.load()
     (tmp_path / "models").mkdir()
@@ -162,3 +166,76 @@ def test_examples_of_the_documentation_run(path, tmp_path, monkeypatch, capsys):
     for example in examples:
         exec(example, names)
     assert capsys.readouterr().out
+
+
+# ---- files ----
+
+
+@pytest.fixture
+def corpus_files(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, lines in (("c.src", SRC * 5), ("c.tgt", TGT * 5)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return tmp_path
+
+
+def test_files_give_the_links_of_sentences_and_the_bytes_of_the_command(
+    path, aligner, corpus_files
+):
+    summary = aligner.align_files("c.src", "c.tgt", output="links", scores="scores", chunk_pairs=3)
+    lines = Path("links").read_text().splitlines()
+    assert lines == [str(found) for found in aligner.align(SRC * 5, TGT * 5)]
+    assert summary.total.pairs == 20 and summary.resumed == 0
+    assert summary.signatures == [aligner.signature()]
+    for form in ("scored", "talp", "jsonl", "a3"):
+        aligner.align_files(Path("c.src"), Path("c.tgt"), output="library", format=form)
+        line = ["c.src", "c.tgt", "-m", str(path), "-o", "command", "--format", form, "-q"]
+        assert CliRunner().invoke(align_command, line).exit_code == 0
+        assert Path("library").read_bytes() == Path("command").read_bytes()
+
+
+def test_a_stopped_run_over_files_goes_on(aligner, corpus_files):
+    def stop(total, resumed):
+        if total.pairs == 9:
+            raise InterruptedError
+
+    chunks = {"output": "out", "chunk_pairs": 3}
+    with pytest.raises(InterruptedError):
+        aligner.align_files("c.src", "c.tgt", on_progress=stop, **chunks)
+    assert Path("out.partial").is_dir() and not Path("out").exists()
+    seen = []
+    summary = aligner.align_files(
+        "c.src", "c.tgt", on_progress=lambda total, resumed: seen.append(total.pairs), **chunks
+    )
+    assert summary.resumed == 9 and seen == [12, 15, 18, 20]
+    assert Path("out").read_text().splitlines() == [
+        str(found) for found in aligner.align(SRC * 5, TGT * 5)
+    ]
+
+
+def test_files_are_averaged_shown_and_reported(path, aligner, corpus_files):
+    Path("other").write_text("0-0:0.9\n\n0-0:0.9\n\n" * 5)
+    found = aligner.align_files(
+        "c.src", "c.tgt", output="out", average=["other"], report="r.json", html="page.html"
+    )
+    assert found.signatures == [aligner.signature().replace("thr:0.15", "thr:0.05") + "|avg:1@0.42"]
+    report = json.loads(Path("r.json").read_text())
+    assert report["pairs"] == report["corpus"]["pairs"] == 20 and Path("page.html").exists()
+    with pytest.raises(MxError, match="--average is for soft links only"):
+        Aligner.load(path, symmetrize="union").align_files("c.src", "c.tgt", average=["other"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "xml"}, "format must be one of pharaoh"),
+        ({"shard": (3, 2)}, r"shard must be \(i, n\)"),
+        ({"average": "links"}, "average must be a list"),
+        ({"chunk_pairs": 0}, "chunk_pairs must be at least 1"),
+        ({"scores": "s"}, "--scores needs -o OUT"),
+        ({"output": "c.src"}, "would be overwritten"),
+    ],
+)
+def test_options_for_files_that_cannot_be(aligner, corpus_files, options, message):
+    with pytest.raises(MxError, match=message):
+        aligner.align_files("c.src", "c.tgt", **options)

@@ -7,14 +7,9 @@ import numpy as np
 import sentencepiece
 from onnx import TensorProto, helper, numpy_helper
 
-from ...engine.bundle.bundle import (
-    Bundle,
-    Calibration,
-    Manifest,
-    Thresholds,
-    Vocabulary,
-    write_bundle,
-)
+from ...engine.bundle.bundle import Bundle
+from ...engine.bundle.manifest import Calibration, Manifest, Thresholds, VocabularyFiles
+from ...engine.bundle.writing import write_bundle
 
 WIDTH = 16
 LINES = ["the cat sat on the mat", "die Katze saß auf der Matte", "The Cat said hello , ."] * 5
@@ -124,7 +119,7 @@ def write_toy(
     model.LoadFromSerializedProto(spm)
     manifest = Manifest(
         name="toy", languages=("de", "en"), max_length=max_length, graphs={"fp32": "fp32.onnx"},
-        default_precision="fp32", tokenizer=Vocabulary("joint.spm", "joint.spm", False),
+        default_dtype="fp32", tokenizer=VocabularyFiles("joint.spm", "joint.spm", False),
         thresholds=Thresholds(threshold, 2 * threshold, threshold / 2, "made up"),
         calibration=Calibration((0.0, 1.0), (0.0, 1.0), "made up"),
         model={}, training={}, measured={}, made_by="tests", files={},
@@ -139,10 +134,10 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
 
     from ...export.graph.mask_align import plain_graph, weights_of
     from ...trainer.config import ModelConfig
-    from ...trainer.loop.objective import make_network
+    from ...trainer.networks.weights import make_network
 
     toy = write_toy(path.with_name("vocabulary.mx"), max_length=max_length)
-    size = toy.tokenizers()[0].vocab_size
+    size = toy.tokenizers[0].vocab_size
     torch.manual_seed(1)
     config = ModelConfig(
         kind=kind, width=40, ff=56, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0,
@@ -156,7 +151,7 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
             if "judge" in name:  # which an untrained student has zero
                 weight += torch.randn_like(weight)
     model = plain_graph(config, weights_of(network)).SerializeToString()
-    files = {"fp32.onnx": model, "joint.spm": toy.read("joint.spm")}
+    files = {"fp32.onnx": model, "joint.spm": toy.read_file("joint.spm")}
     return write_bundle(path, toy.manifest, files)
 
 
@@ -174,7 +169,7 @@ def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
     from ...trainer.networks.mask_align import MaskAlign
 
     toy = write_toy(path.with_name("vocabulary.mx"))
-    size = toy.tokenizers()[0].vocab_size
+    size = toy.tokenizers[0].vocab_size
     torch.manual_seed(1)
     config = ModelConfig(
         width=256, ff=64, heads=4, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
@@ -188,7 +183,9 @@ def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
     fused = fuse(plain_graph(config, weights_of(network)), config)[0]
     graphs = {"fp32": fused, "fp16": half(fused)}
     manifest = replace(
-        toy.manifest, graphs={name: f"{name}.onnx" for name in graphs}, default_precision="fp32"
+        toy.manifest, graphs={name: f"{name}.onnx" for name in graphs}, default_dtype="fp32"
     )
     files = {f"{name}.onnx": graph.SerializeToString() for name, graph in graphs.items()}
-    return write_bundle(path, manifest, {**files, **kernels, "joint.spm": toy.read("joint.spm")})
+    return write_bundle(
+        path, manifest, {**files, **kernels, "joint.spm": toy.read_file("joint.spm")}
+    )

@@ -102,9 +102,9 @@ def run_command(command):
 @pytest.fixture
 def small_config():
     """SMALL with changes, as a RunConfig."""
-    from ...trainer.config import resolve
+    from ...trainer.config import resolve_config
 
-    return lambda **settings: resolve("tiny", SMALL, settings)
+    return lambda **settings: resolve_config("tiny", SMALL, settings)
 
 
 @pytest.fixture
@@ -112,20 +112,46 @@ def start(corpus, small_config):
     """Prepares a run folder as the command does; gives what `train` takes."""
     import torch
 
-    from ...trainer.data.corpus import Texts, open_prepared
     from ...trainer.loop.devices import World
     from ...trainer.loop.progress import Monitor
-    from ...trainer.run.folder import Command, opened, settle
+    from ...trainer.run.folder import RunCommand, load_run, prepare_run
+    from ...trainer.run.texts import Texts
+    from ...trainer.run.training_data import load_data
 
     def prepare(run: Path, texts: dict[str, Any] | None = None, **settings: Any):
         run.mkdir(exist_ok=True)
         files = Texts(**{"src": str(corpus[0]), "tgt": str(corpus[1]), **(texts or {})})
-        settle(Command(run, files, "tiny", (SMALL, settings)), lambda note: None)
-        config, found = opened(run)
-        data = open_prepared(found, config, run)
+        prepare_run(RunCommand(run, files, "tiny", (SMALL, settings)), lambda note: None)
+        config, found = load_run(run)
+        data = load_data(found, config, run)
         return config, run, data, World(torch.device("cpu")), Monitor(run, quiet=True)
 
     return prepare
+
+
+class Interruption(Exception):
+    """Stands for the end of a process in the middle of a step."""
+
+
+@pytest.fixture
+def train_until(monkeypatch):
+    """Trains until a step is done, which is neither saved nor logged."""
+    from ...trainer.loop.progress import Monitor
+    from ...trainer.loop.train import train_network
+
+    def train(last: int, *arguments: Any) -> None:
+        report = Monitor.step
+
+        def interrupt(monitor: Monitor, progress: Any, *values: Any) -> None:
+            if progress.step >= last:
+                raise Interruption
+            report(monitor, progress, *values)
+
+        with monkeypatch.context() as patch, pytest.raises(Interruption):
+            patch.setattr(Monitor, "step", interrupt)
+            train_network(*arguments)
+
+    return train
 
 
 @pytest.fixture
@@ -166,13 +192,13 @@ def random_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def interpreter():
-    """Runs a function of `interpreted` where triton interprets."""
+    """Runs a function of `triton_interpreter` where triton interprets."""
     pytest.importorskip("triton", reason="triton is not installed")
     pytest.importorskip("torch", reason="torch is not installed")
-    from . import interpreted
+    from . import triton_interpreter
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=interpreted.begin) as pool:
+    with ProcessPoolExecutor(1, context, initializer=triton_interpreter.start_interpreting) as pool:
         yield lambda function, *args, **options: pool.submit(function, *args, **options).result()
 
 

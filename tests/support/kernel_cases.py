@@ -1,9 +1,14 @@
-"""Inputs of every awkward shape for the kernels, seeded; and the kernels again as plain loops."""
+"""Cases for the kernels: inputs of every awkward shape, seeded; the kernels again as plain loops;
+and the attention kernels as a bundle would have them, not compiled."""
 
 import math
+from collections.abc import Iterable
 from itertools import product
 
 import numpy as np
+
+from ...engine.runtime.gpu.kernels.launch import KernelEntry
+from ...export.kernels import argument_types, list_variants
 
 # Largest difference from the twin, which computes in float32 from the same rounded inputs. What a
 # 16-bit type rounds is the weights before the values and the result.
@@ -28,14 +33,14 @@ SIDES = {
 }
 
 
-def attention_inputs(lengths: list[int], size: int, width: int, one_query: bool = False):
+def static_attention_inputs(lengths: list[int], size: int, width: int, one_query: bool = False):
     rng = np.random.default_rng(size + width)
     q, k, v = (rng.normal(size=(len(lengths), size, width)).astype(np.float32) for _ in range(3))
     q = (q[:1] if one_query else q) * np.float32(0.5)
     return q, k, v, np.array(lengths)
 
 
-def leaky_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, width: int):
+def leaky_attention_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, width: int):
     rng = np.random.default_rng(n_src + n_tgt + width)
     q = rng.normal(size=(len(pairs), n_tgt, width)).astype(np.float32) * np.float32(0.5)
     k = rng.normal(size=(len(pairs), n_src, width)).astype(np.float32)
@@ -44,8 +49,8 @@ def leaky_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, width: in
     return q, k, null_key, np.where(there, 0, -np.inf).astype(np.float32)
 
 
-def link_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, longest: int = 3):
-    """Weights with rows that sum to 1 at most, words of up to `longest` pieces, their spans."""
+def symmetrize_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, longest: int = 3):
+    """Make weights, words of up to `longest` pieces, and the words' spans."""
     rng = np.random.default_rng(7 * n_src + n_tgt + longest)
     shape = (len(pairs), n_src, n_tgt)
     fwd, bwd = (rng.random(shape, np.float32) ** 6 for _ in range(2))
@@ -65,10 +70,10 @@ def link_inputs(pairs: list[tuple[int, int]], n_src: int, n_tgt: int, longest: i
     return fwd, bwd, *sides, np.array(spans).T
 
 
-# ---- the same as loops, written from the definition ----
+# ---- loops, written from the definition ----
 
 
-def static_loops(q, k, v, lengths, heads):
+def static_attention_loops(q, k, v, lengths, heads):
     batch, size, width = k.shape
     out, head = np.zeros(k.shape), width // heads
     for b, h, i in product(range(batch), range(heads), range(size)):
@@ -81,7 +86,7 @@ def static_loops(q, k, v, lengths, heads):
     return out
 
 
-def leaky_loops(q, k, null_key, mask, heads):
+def leaky_attention_loops(q, k, null_key, mask, heads):
     (batch, n_tgt, width), n_src = q.shape, k.shape[1]
     weights, null, head = np.zeros((batch, n_tgt, n_src)), np.zeros((batch, n_tgt)), width // heads
     for b, h, i in product(range(batch), range(heads), range(n_tgt)):
@@ -95,8 +100,8 @@ def leaky_loops(q, k, null_key, mask, heads):
     return weights, null
 
 
-def link_loops(fwd, bwd, src_words, tgt_words, threshold):
-    """For each pair its links {(first source piece, first target piece): score}, and its score."""
+def symmetrize_loops(fwd, bwd, src_words, tgt_words, threshold):
+    """Return for each pair {(first source piece, first target piece): score}, and its score."""
     found = []
     for f, g, src, tgt in zip(fwd, bwd, src_words.tolist(), tgt_words.tolist(), strict=True):
         links = {}
@@ -116,3 +121,26 @@ def link_loops(fwd, bwd, src_words, tgt_words, threshold):
         count = len(words[0]) + len(words[1])
         found.append((links, float(best / count) if all(words) else 0.0))
     return found
+
+
+# ---- what a bundle would have ----
+
+
+def attention_entries(
+    head_width: int, heads: int = 4, dtypes: Iterable[str] = ("fp16",)
+) -> list[KernelEntry]:
+    """Describe the attention kernels; what they take comes from their source. Needs triton."""
+    found = []
+    for variant in list_variants(heads, head_width, "sm_80", dtypes)[1:]:
+        kinds = [kind for kind in argument_types(variant).values() if kind != "constexpr"]
+        found.append(
+            KernelEntry(variant.kernel, variant.dtype, variant.name, variant.kernel, tuple(kinds),
+                        dict(variant.constants), 32 * variant.warps, 9216, True)
+        )  # fmt: skip
+    return found
+
+
+def number_names(head_width: int, kernel: str) -> list[str]:
+    """Name a kernel's numbers, in order."""
+    (variant,) = (v for v in list_variants(4, head_width, "sm_80") if v.kernel == kernel)
+    return [name for name, kind in argument_types(variant).items() if kind == "i32"]

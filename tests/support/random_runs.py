@@ -8,11 +8,11 @@ from typing import Any
 import sentencepiece
 import torch
 
-from ...engine.text.words import Tokenizer
-from ...trainer.config import ModelConfig, resolve, to_json
+from ...engine.text.pieces import PieceTokenizer
+from ...trainer.config import ModelConfig, format_config, resolve_config
 from ...trainer.data import token_cache as cache
-from ...trainer.loop.objective import Network, make_network
-from ...trainer.run import checkpoint
+from ...trainer.networks import weights
+from ...trainer.networks.weights import Network, make_network
 
 SMALL = ModelConfig(
     width=16,
@@ -48,19 +48,19 @@ def write_run(folder: Path, **settings: Any) -> Path:
     sides = [[f"{letter}{k} " * 3 + f"{letter}{k % 7}" for k in range(60)] for letter in "xy"]
     joint = settings.get("joint_vocab", True)
     spms = [train_spm([*sides[0], *sides[1]])] if joint else [train_spm(side) for side in sides]
-    tokenizers = [Tokenizer(spm) for spm in spms]
-    config = resolve(
+    tokenizers = [PieceTokenizer(spm) for spm in spms]
+    config = resolve_config(
         "tiny", {"width": 16, "ff": 24, "heads": 2, "vocab_size": 60, "max_length": 40}, settings
     )
     sizes = {"src_vocab": tokenizers[0].vocab_size, "tgt_vocab": tokenizers[-1].vocab_size}
     config = replace(config, model=replace(config.model, **sizes))
     folder.mkdir()
-    (folder / "config.json").write_text(to_json(config), "utf-8")
+    (folder / "config.json").write_text(format_config(config), "utf-8")
     for name, spm in zip(("src.spm", "tgt.spm"), spms, strict=False):
         (folder / name).write_bytes(spm)
     model = random_model(config.model)
-    checkpoint.publish(folder, {name: p.data for name, p in model.named_parameters()})
-    cache.build(
+    weights.publish_weights(folder, {name: p.data for name, p in model.named_parameters()})
+    cache.build_token_cache(
         zip(*sides, strict=True),
         tokenizers[0],
         tokenizers[-1],

@@ -1,20 +1,27 @@
-"""How a run went, as one HTML page of line charts from its `log.jsonl`.
+"""Draws how a run went: one HTML page of line charts from its `log.jsonl`.
 
-Knows the names in the log; writes SVG itself and needs nothing but the standard library.
+Does not need torch or any plotting library.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from ...engine.errors import MxError
-from ...engine.text.files import atomic_write
-
-Point = tuple[float, float]
-Place = Callable[[float, float], str]  # of a point in the chart, as SVG wants it
+from ...engine.storage import atomic_write
+from ...engine.view.svg import (
+    Point,
+    axis_ticks,
+    format_number,
+    insert_colours,
+    linear_scale,
+    make_element,
+    make_text,
+    path_data,
+)
 
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 26, 12, 34
@@ -35,7 +42,7 @@ class Chart:
 
 CHARTS = (
     Chart("Loss", ("loss", "nll_fwd", "nll_bwd")),
-    Chart("Other terms of the loss", ("agreement", "entropy", "seeds")),
+    Chart("Other terms of the loss", ("agreement", "entropy", "guidance")),
     Chart("Prediction on the validation text", ("accuracy",), percent=True),
     Chart("Negative log likelihood on the validation text", ("nll",)),
     Chart("AER on the gold set", ("aer", "best_aer"), percent=True),
@@ -44,11 +51,12 @@ CHARTS = (
     Chart("Pieces per second, over minutes of training", ("pieces_per_second",), x="minutes"),
 )
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --edge: #d5dae0; --paper: #fff;
-  --c0: #0b62b8; --c1: #b3540a; --c2: #1d7a46; --c3: #a0357f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #a0a9b4; --edge: #363d46;
-  --paper: #14171b; --c0: #6cb2f5; --c1: #f0a35e; --c2: #62c98c; --c3: #e58ac7; } }
+STYLE = insert_colours("""
+:root { color-scheme: light dark; --ink: $ink; --soft: $soft; --edge: $edge; --paper: $paper;
+  --c0: $c0; --c1: $c1; --c2: $c2; --c3: $c3; }
+@media (prefers-color-scheme: dark) { :root { --ink: $dark_ink; --soft: $dark_soft;
+  --edge: $dark_edge; --paper: $dark_paper; --c0: $dark_c0; --c1: $dark_c1; --c2: $dark_c2;
+  --c3: $dark_c3; } }
 body { margin: 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.4 system-ui, "Noto Sans", sans-serif; }
 h1 { font-size: 1.1rem; overflow-wrap: anywhere; } h2 { font-size: .95rem; margin: 0 0 .2rem; }
@@ -64,20 +72,20 @@ ul { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: 
 li svg { width: 2rem; height: .6rem; margin-right: .3rem; }
 table { border-collapse: collapse; margin-bottom: 1.2rem; } caption { text-align: left; }
 td, th { padding: .15rem .8rem .15rem 0; text-align: right; }
-"""
+""")
 
 
-def plot(run: Path) -> Path:
-    """Write RUN/plot.html and give its path."""
-    records = read(run / "log.jsonl")
+def plot_run(run: Path) -> Path:
+    """Write RUN/plot.html and return its path."""
+    records = read_log(run / "log.jsonl")
     path = run / "plot.html"
     with atomic_write(path) as file:
-        file.write(page(run.resolve().name, records).encode())
+        file.write(build_plot_page(run.resolve().name, records).encode())
     return path
 
 
-def read(path: Path) -> list[dict[str, float]]:
-    """The lines of the log, without one that was not written to its end."""
+def read_log(path: Path) -> list[dict[str, float]]:
+    """Read the lines of a log, without one that was not written to its end."""
     try:
         lines = path.read_text("utf-8", "replace").split("\n")
     except OSError as error:
@@ -93,14 +101,17 @@ def read(path: Path) -> list[dict[str, float]]:
         if isinstance(record, dict) and "step" in record:
             if "seconds" in record:
                 record["minutes"] = record["seconds"] / 60
+            if "seeds" in record:  # what earlier versions called it
+                record["guidance"] = record.pop("seeds")
             records.append(record)
     if not records:
         raise MxError(f"{path} has no steps yet; wait for the first report of mx-train")
     return records
 
 
-def page(title: str, records: list[dict[str, float]]) -> str:
-    charts = [part for part in (drawn(chart, records) for chart in CHARTS) if part]
+def build_plot_page(title: str, records: list[dict[str, float]]) -> str:
+    """Return the page: the best values, and a chart for each group of names in the log."""
+    charts = [part for part in (draw_chart(chart, records) for chart in CHARTS) if part]
     last = max(record["step"] for record in records)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -108,16 +119,16 @@ def page(title: str, records: list[dict[str, float]]) -> str:
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{escape(title)}: {last:,.0f} steps</h1>{best(records)}<main>{''.join(charts)}</main>"
-        "</body></html>\n"
+        f"<h1>{escape(title)}: {last:,.0f} steps</h1>{best_table(records)}"
+        f"<main>{''.join(charts)}</main></body></html>\n"
     )
 
 
-def best(records: list[dict[str, float]]) -> str:
-    """The best validation by each measure, as a table."""
+def best_table(records: list[dict[str, float]]) -> str:
+    """Return a table of the best validation by each measure."""
     rows = []
     for name, better in (("accuracy", max), ("aer", min), ("best_aer", min)):
-        found = [r for r in records if finite(r.get(name))]
+        found = [r for r in records if is_finite(r.get(name))]
         if found:
             one = better(found, key=lambda r: r[name])
             rows.append(
@@ -127,93 +138,78 @@ def best(records: list[dict[str, float]]) -> str:
     return f"<table><caption>Best values</caption>{''.join(rows)}</table>" if rows else ""
 
 
-def finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
+    """Tell whether a value of the log can be drawn."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 # ---- one chart ----
 
 
-def drawn(chart: Chart, records: list[dict[str, float]]) -> str:
-    """The chart with its legend; nothing if the log has none of its values."""
-    lines = {name: thinned(points(records, chart.x, name, chart.percent)) for name in chart.names}
+def draw_chart(chart: Chart, records: list[dict[str, float]]) -> str:
+    """Return the chart with its legend; nothing if the log has none of its values."""
+    lines = {
+        name: thin_points(chart_points(records, chart.x, name, chart.percent))
+        for name in chart.names
+    }
     lines = {name: line for name, line in lines.items() if line and any(y for _, y in line)}
     if not lines:
         return ""
     every = [point for line in lines.values() for point in line]
-    x_ticks = ticks(min(x for x, _ in every), max(x for x, _ in every))
+    x_ticks = axis_ticks(min(x for x, _ in every), max(x for x, _ in every))
     low, high = min(y for _, y in every), max(y for _, y in every)
-    y_ticks = ticks(0 if low >= 0 and low < 0.4 * high else low, high)
-    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-
-    def place(x: float, y: float) -> str:
-        right = (x - x_ticks[0]) / (x_ticks[-1] - x_ticks[0])
-        up = (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0])
-        return f"{LEFT + width * right:.1f} {TOP + height * (1 - up):.1f}"
-
-    parts = [axis(place, x_ticks, y_ticks)]
+    y_ticks = axis_ticks(0 if low >= 0 and low < 0.4 * high else low, high)
+    scale_x = linear_scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
+    scale_y = linear_scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = []
+    for value in y_ticks:
+        y = scale_y(value)
+        grid = path_data([(scale_x(x_ticks[0]), y), (WIDTH - RIGHT, y)])
+        parts.append(make_element("path", class_="grid", d=grid))
+        style = {"text_anchor": "end", "dominant_baseline": "central"}
+        parts.append(make_text(format_number(value), x=LEFT - 6, y=y, **style))
+    for value in x_ticks:
+        place = {"x": scale_x(value), "y": HEIGHT - BOTTOM + 14}
+        parts.append(make_text(format_number(value), **place, text_anchor="middle"))
     for k, (name, line) in enumerate(lines.items()):
-        path = "M" + "L".join(place(x, y) for x, y in line)
-        parts.append(f'<path {stroke(k)} d="{path}"><title>{name}</title></path>')
+        places = [(scale_x(x), scale_y(y)) for x, y in line]
+        parts.append(draw_line(k, places, make_element("title", name)))
         if len(line) == 1:
-            x, y = place(*line[0]).split(" ")
-            parts.append(f'<circle class="c{k % 4}" cx="{x}" cy="{y}" r="3"/>')
+            parts.append(
+                make_element("circle", class_=f"c{k % 4}", cx=places[0][0], cy=places[0][1], r=3)
+            )
+    parts.append(make_text(chart.x, x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end"))
     unit = ", %" if chart.percent else ""
-    summary = "; ".join(f"{name} ends at {shown(line[-1][1])}" for name, line in lines.items())
-    items = "".join(
-        f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path {stroke(k)} d="M0 4L32 4"/></svg>'
-        f"{name}, last {shown(line[-1][1])}</li>"
-        for k, (name, line) in enumerate(lines.items())
-    )
-    return (
-        f'<section><h2>{chart.title}{unit}</h2><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{chart.title}: {summary}">{"".join(parts)}'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{chart.x}</text></svg>'
-        f"<ul>{items}</ul></section>"
-    )
+    ends = {name: format_number(line[-1][1]) for name, line in lines.items()}
+    summary = "; ".join(f"{name} ends at {end}" for name, end in ends.items())
+    label = {"role": "img", "aria_label": f"{chart.title}: {summary}"}
+    image = make_element("svg", "".join(parts), viewBox=f"0 0 {WIDTH} {HEIGHT}", **label)
+    items = []
+    for k, (name, end) in enumerate(ends.items()):
+        sample = draw_line(k, [(0, 4), (32, 4)])
+        key = make_element("svg", sample, viewBox="0 0 32 8", aria_hidden="true")
+        items.append(f"<li>{key}{name}, last {end}</li>")
+    return f"<section><h2>{chart.title}{unit}</h2>{image}<ul>{''.join(items)}</ul></section>"
 
 
-def points(records: Iterable[dict[str, float]], x: str, name: str, percent: bool) -> list[Point]:
+def draw_line(k: int, places: Iterable[Point], content: str | None = None) -> str:
+    """Return the k-th line of a chart, through these pixels."""
+    dash = DASHES[k % len(DASHES)] or None
+    look = {"class_": f"line c{k % 4}", "stroke_dasharray": dash}
+    return make_element("path", content, **look, d=path_data(places))
+
+
+def chart_points(
+    records: Iterable[dict[str, float]], x: str, name: str, percent: bool
+) -> list[Point]:
+    """Return the points of one line, in the order of the log."""
     scale = 100 if percent else 1
-    return [(r[x], scale * r[name]) for r in records if finite(r.get(x)) and finite(r.get(name))]
+    return [
+        (r[x], scale * r[name]) for r in records if is_finite(r.get(x)) and is_finite(r.get(name))
+    ]
 
 
-def thinned(line: Sequence[Point]) -> list[Point]:
+def thin_points(line: Sequence[Point]) -> list[Point]:
+    """Return every n-th point, at most about MAX_POINTS of them, and always the last one."""
     step = -(-len(line) // MAX_POINTS) or 1
     return list(line[::step]) + ([line[-1]] if line and (len(line) - 1) % step else [])
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from at most `low` to at least `high`, about five of them."""
-    span = high - low or abs(high) or 1.0
-    raw = span / 5
-    unit = 10 ** math.floor(math.log10(raw))
-    step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [k * step for k in range(first, max(last, first + 1) + 1)]
-
-
-def axis(place: Place, x_ticks: list[float], y_ticks: list[float]) -> str:
-    parts = []
-    for y in y_ticks:
-        left, up = place(x_ticks[0], y).split(" ")
-        parts.append(f'<path class="grid" d="M{left} {up}L{WIDTH - RIGHT} {up}"/>')
-        parts.append(
-            f'<text x="{LEFT - 6}" y="{up}" text-anchor="end" dominant-baseline="central">'
-            f"{shown(y)}</text>"
-        )
-    for x in x_ticks:
-        left, _ = place(x, y_ticks[0]).split(" ")
-        parts.append(
-            f'<text x="{left}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{shown(x)}</text>'
-        )
-    return "".join(parts)
-
-
-def stroke(k: int) -> str:
-    dash = DASHES[k % len(DASHES)]
-    return f'class="line c{k % 4}"' + (f' stroke-dasharray="{dash}"' if dash else "")
-
-
-def shown(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

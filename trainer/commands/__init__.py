@@ -1,0 +1,1 @@
+"""mx-train and mx-analyze: flags and messages."""

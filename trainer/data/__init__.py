@@ -1,0 +1,1 @@
+"""Vocabulary, token cache and batches."""

@@ -1,5 +1,6 @@
-"""A parallel corpus as piece ids on disk, memory-mapped: tokenised once, never held in RAM.
-Knows which pairs are fit for training; order and batches are the matter of the trainer.
+"""Keeps a parallel corpus as piece ids on disk, memory-mapped: tokenised once, never all in RAM.
+
+Decides which pairs are fit for training. Does not know in which order they are used.
 
 A cache is a folder: `meta.json`; `lines.bin`, the line number of each kept pair; and per side
 `ids.bin`, all pieces one after the other with the top bit set on the first piece of a word, and
@@ -11,7 +12,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -22,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.errors import MxError
-from ...engine.text.files import sync_folder
-from ...engine.text.words import Tokenizer, split
+from ...engine.storage import sync_folder
+from ...engine.text.pieces import PieceTokenizer
+from ...engine.text.words import split_words
 from ...engine.types import Pieces
 
 IntArray = npt.NDArray[np.int64]
@@ -36,7 +38,7 @@ _SIDES = ("src", "tgt")
 
 
 @dataclass
-class Counts:
+class CacheCounts:
     """How many pairs were read, how many kept, and why the others were left out."""
 
     read: int = 0
@@ -50,17 +52,17 @@ class Counts:
 # ---- building ----
 
 
-def build(
+def build_token_cache(
     pairs: Iterable[tuple[str, str]],
-    src_tok: Tokenizer,
-    tgt_tok: Tokenizer,
+    src_tok: PieceTokenizer,
+    tgt_tok: PieceTokenizer,
     folder: Path,
     *,
     max_length: int,
     max_ratio: float,
     key: dict[str, Any],
-    progress: Callable[[Counts], None] | None = None,
-) -> Counts:
+    progress: Callable[[CacheCounts], None] | None = None,
+) -> CacheCounts:
     """Tokenise the pairs into `folder`, replacing it; it appears only when complete.
 
     Left out are pairs with an empty side, a side of one piece, a side of more than `max_length`
@@ -70,8 +72,10 @@ def build(
     temp = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         temp.mkdir(parents=True)
-        counts = _write(pairs, (src_tok, tgt_tok), temp, max_length, max_ratio, key, progress)
-        _replace(temp, folder)
+        counts = _write_blocks(
+            pairs, (src_tok, tgt_tok), temp, max_length, max_ratio, key, progress
+        )
+        _replace_folder(temp, folder)
     except OSError as error:
         raise MxError(
             f"cannot write the token cache {folder}: {error.strerror or error}"
@@ -81,16 +85,17 @@ def build(
     return counts
 
 
-def _write(
+def _write_blocks(
     pairs: Iterable[tuple[str, str]],
-    toks: tuple[Tokenizer, Tokenizer],
+    toks: tuple[PieceTokenizer, PieceTokenizer],
     temp: Path,
     max_length: int,
     max_ratio: float,
     key: dict[str, Any],
-    progress: Callable[[Counts], None] | None,
-) -> Counts:
-    counts = Counts()
+    progress: Callable[[CacheCounts], None] | None,
+) -> CacheCounts:
+    """Write all files of a cache into `temp`."""
+    counts = CacheCounts()
     with ExitStack() as stack:
 
         def create(name: str) -> BinaryIO:
@@ -98,12 +103,13 @@ def _write(
 
         lines_file = create("lines")
         writers = [_SideWriter(create, side, tok) for side, tok in zip(_SIDES, toks, strict=True)]
-        for block in _blocks(pairs):
+        source = iter(pairs)
+        while block := list(islice(source, _BLOCK)):
             both = [
-                tok.encode_many([split(pair[side]) for pair in block])
+                tok.encode_many([split_words(pair[side]) for pair in block])
                 for side, tok in enumerate(toks)
             ]
-            keep = _select(both, max_length, max_ratio, counts)
+            keep = _keep_pairs(both, max_length, max_ratio, counts)
             lines_file.write((counts.read + np.flatnonzero(keep)).astype("<i8").tobytes())
             for writer, pieces in zip(writers, both, strict=True):
                 writer.write(pieces, keep)
@@ -123,16 +129,10 @@ def _write(
     return counts
 
 
-def _blocks(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    source = iter(pairs)
-    while block := list(islice(source, _BLOCK)):
-        yield block
-
-
-def _select(
-    both: list[Pieces], max_length: int, max_ratio: float, counts: Counts
+def _keep_pairs(
+    both: list[Pieces], max_length: int, max_ratio: float, counts: CacheCounts
 ) -> npt.NDArray[np.bool_]:
-    """Which pairs to keep; adds each of the others to the first reason that holds."""
+    """Return which pairs to keep; count each of the others under the first reason that holds."""
     lengths = np.stack([np.diff(pieces.offsets) for pieces in both])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     reasons = {
@@ -151,7 +151,7 @@ def _select(
 class _SideWriter:
     """Appends the kept sentences of one language to its two files."""
 
-    def __init__(self, create: Callable[[str], BinaryIO], side: str, tok: Tokenizer) -> None:
+    def __init__(self, create: Callable[[str], BinaryIO], side: str, tok: PieceTokenizer) -> None:
         self._ids = create(f"{side}.ids")
         self._offsets = create(f"{side}.offsets")
         self._dtype = np.dtype("<u2" if tok.vocab_size <= 1 << 15 else "<u4")
@@ -159,12 +159,14 @@ class _SideWriter:
         self._offsets.write(np.zeros(1, "<i8").tobytes())
 
     def write(self, pieces: Pieces, keep: npt.NDArray[np.bool_]) -> None:
+        """Append the sentences that are to be kept."""
         lengths = np.diff(pieces.offsets)
         ends = self._end + np.cumsum(lengths[keep])
         first = np.ones(len(pieces.ids), bool)
         first[1:] = pieces.words[1:] != pieces.words[:-1]
         # A sentence of one word may follow another: both have word 0 at the border.
         first[pieces.offsets[:-1][lengths > 0]] = True
+        # The top bit marks first pieces: of the words [7 8] [9], in 16 bits, 0x8007 0x0008 0x8009.
         ids = pieces.ids.astype(self._dtype)
         ids |= first.astype(self._dtype) << self._dtype.type(8 * self._dtype.itemsize - 1)
         self._ids.write(ids[np.repeat(keep, lengths)].tobytes())
@@ -172,10 +174,11 @@ class _SideWriter:
         self._end = int(ends[-1]) if len(ends) else self._end
 
     def meta(self) -> dict[str, Any]:
+        """Return what `meta.json` says about this side."""
         return {"dtype": self._dtype.str, "pieces": self._end}
 
 
-def _replace(temp: Path, folder: Path) -> None:
+def _replace_folder(temp: Path, folder: Path) -> None:
     """Put a finished folder in place; an older one goes only when the new one is there."""
     for path in temp.iterdir():
         with open(path, "rb+") as file:
@@ -197,29 +200,31 @@ class TokenCache:
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
         self.key: dict[str, Any] = meta["key"]
-        self.counts = Counts(**meta["counts"])
+        self.counts = CacheCounts(**meta["counts"])
         n = int(meta["n"])
-        self.lines = _map(folder / "lines.bin", "<i8", n)
+        self.lines = _map_file(folder / "lines.bin", "<i8", n)
         self.src, self.tgt = (
-            Side(
-                _map(folder / f"{side}.ids.bin", meta[side]["dtype"], meta[side]["pieces"]),
-                _map(folder / f"{side}.offsets.bin", "<i8", n + 1),
+            CachedSide(
+                _map_file(folder / f"{side}.ids.bin", meta[side]["dtype"], meta[side]["pieces"]),
+                _map_file(folder / f"{side}.offsets.bin", "<i8", n + 1),
             )
             for side in _SIDES
         )
 
     @classmethod
     def open(cls, folder: Path, key: dict[str, Any] | None = None) -> TokenCache | None:
-        """The cache in `folder`, or None when there is none or it was built for another key
-        (None fits any): then build it. A damaged one raises MxError."""
+        """Open the cache in `folder`; None if there is none or it was built for another key.
+
+        A `key` of None fits any. A damaged cache raises MxError.
+        """
         try:
             meta = json.loads((folder / "meta.json").read_text("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise _damaged(folder, f"meta.json cannot be read ({error})") from error
+            raise _damage_error(folder, f"meta.json cannot be read ({error})") from error
         if not isinstance(meta, dict):
-            raise _damaged(folder, "meta.json does not hold an object")
+            raise _damage_error(folder, "meta.json does not hold an object")
         if meta.get("format") != FORMAT:
             return None
         # Through JSON and back, so that tuples and int keys compare as they were stored.
@@ -228,7 +233,7 @@ class TokenCache:
         try:
             return cls(folder, meta)
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(folder, f"meta.json is incomplete ({error})") from error
+            raise _damage_error(folder, f"meta.json is incomplete ({error})") from error
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -237,7 +242,7 @@ class TokenCache:
         return TokenCache.open, (self.folder, self.key)  # other processes map it themselves
 
 
-class Side:
+class CachedSide:
     """One language of a cache."""
 
     def __init__(self, ids: npt.NDArray[Any], offsets: IntArray) -> None:
@@ -249,38 +254,44 @@ class Side:
         return len(self._offsets) - 1
 
     def lengths(self, indices: npt.ArrayLike) -> IntArray:
-        """Number of pieces of each sentence, (B,)."""
+        """Return the number of pieces of each sentence, (B,)."""
         rows = np.asarray(indices, np.int64)
         return np.asarray(self._offsets[rows + 1] - self._offsets[rows], np.int64)
 
     def pieces(self, i: int) -> IntArray:
-        """The piece ids of sentence i."""
-        return np.asarray(self._stored(i) & (self._first - 1), np.int64)
+        """Return the piece ids of sentence i."""
+        return np.asarray(self._stored_pieces(i) & (self._first - 1), np.int64)
 
     def words(self, i: int) -> IntArray:
-        """For each piece of sentence i the index of its word."""
-        return np.cumsum(self._stored(i) >= self._first, dtype=np.int64) - 1
+        """Return for each piece of sentence i the index of its word."""
+        return np.cumsum(self._stored_pieces(i) >= self._first, dtype=np.int64) - 1
 
-    def padded(self, indices: npt.ArrayLike, join: int = 1) -> tuple[IntArray, IntArray]:
-        """Piece ids (B, L), padded with 0, and lengths (B,). `join` sentences make a row each,
-        and what is left over makes a last, shorter one."""
-        stored, lengths = self._gather(indices, join)
+    def padded_pieces(self, indices: npt.ArrayLike, join: int = 1) -> tuple[IntArray, IntArray]:
+        """Return piece ids (B, L), padded with 0, and lengths (B,).
+
+        `join` sentences make a row each, and what is left over makes a last, shorter one.
+        """
+        stored, lengths = self._gather_rows(indices, join)
         return (stored & (self._first - 1)).astype(np.int64), lengths
 
-    def word_ids_padded(self, indices: npt.ArrayLike, join: int = 1) -> IntArray:
-        """Word index of each piece (B, L), padded with -1; it counts on in a joined row."""
-        stored, lengths = self._gather(indices, join)
+    def padded_words(self, indices: npt.ArrayLike, join: int = 1) -> IntArray:
+        """Return the word of each piece (B, L), padded with -1; it counts on in a joined row."""
+        stored, lengths = self._gather_rows(indices, join)
         words: IntArray = np.cumsum(stored >= self._first, axis=1, dtype=np.int64) - 1
         words[np.arange(words.shape[1]) >= lengths[:, None]] = -1
         return words
 
-    def _stored(self, i: int) -> npt.NDArray[Any]:
+    def _stored_pieces(self, i: int) -> npt.NDArray[Any]:
         if not 0 <= i < len(self):
             raise IndexError(f"sentence {i} of {len(self)}")
         return np.asarray(self._ids[self._offsets[i] : self._offsets[i + 1]])
 
-    def _gather(self, indices: npt.ArrayLike, join: int) -> tuple[npt.NDArray[Any], IntArray]:
-        """Stored values (B, L) with zero padding, and lengths (B,), without a loop over rows."""
+    def _gather_rows(self, indices: npt.ArrayLike, join: int) -> tuple[npt.NDArray[Any], IntArray]:
+        """Return stored values (B, L) with zero padding, and lengths (B,).
+
+        Without a loop over rows: sentences of 2 and 3 pieces that start at 10 and 40 have the
+        `places` 10 11 40 41 42, which is their start minus the pieces before them, plus 0 1 2 3 4.
+        """
         rows = np.asarray(indices, np.int64)
         lengths = self.lengths(rows)
         ends = np.cumsum(lengths)
@@ -295,16 +306,18 @@ class Side:
         return stored, lengths
 
 
-def _map(path: Path, dtype: str, count: int) -> npt.NDArray[Any]:
-    """The file as an array of `count` numbers, read from disk as they are used."""
+def _map_file(path: Path, dtype: str, count: int) -> npt.NDArray[Any]:
+    """Map a file of `count` numbers, which are read from disk as they are used."""
     kind = np.dtype(dtype)
     size = path.stat().st_size if path.exists() else -1
     if size != count * kind.itemsize:
-        raise _damaged(path.parent, f"{path.name} has {size} bytes, not {count * kind.itemsize}")
+        raise _damage_error(
+            path.parent, f"{path.name} has {size} bytes, not {count * kind.itemsize}"
+        )
     if not count:
         return np.zeros(0, kind)  # an empty file cannot be mapped
     return np.asarray(np.memmap(path, kind, "r", shape=(count,)))
 
 
-def _damaged(folder: Path, what: str) -> MxError:
+def _damage_error(folder: Path, what: str) -> MxError:
     return MxError(f"the token cache {folder} is damaged: {what}; delete it to have it built again")

@@ -1,5 +1,7 @@
-"""Learning a vocabulary: text lines in, one SentencePiece model file out.
-Knows how the model must be set up; applying it is the matter of `mx_align.engine.text.words`."""
+"""Learns a SentencePiece vocabulary from lines of text, and loads those of a run.
+
+Does not apply it: `engine/text/pieces.py` does.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ from typing import Literal
 import sentencepiece
 
 from ...engine.errors import InputError, MxError
-from ...engine.text.files import atomic_write
-from ...engine.text.words import split, visible
+from ...engine.storage import atomic_write
+from ...engine.text.pieces import PieceTokenizer
+from ...engine.text.words import normalize_word, split_words
+from ..config import RunConfig
 
 ModelType = Literal["unigram", "bpe"]
 
@@ -26,7 +30,7 @@ _MAX_CHARS = 1000
 _RESERVED = "\u2585"
 
 
-def train_vocab(
+def learn_vocabulary(
     lines: Iterable[str],
     out: Path,
     *,
@@ -47,12 +51,12 @@ def train_vocab(
     """
     if size <= _SPECIAL + 1:
         raise MxError(f"a vocabulary of {size} pieces is too small; ask for {_SPECIAL + 2} or more")
-    words = _count_words(_sample(lines, max_sentences, seed), lowercase, fold_accents)
+    words = _count_words(_sample_lines(lines, max_sentences, seed), lowercase, fold_accents)
     if not words:
         raise InputError("no words to learn a vocabulary from; the text is empty")
     # Single characters may take half of the vocabulary; the model spells rarer ones in bytes.
-    words = _without_rare(words, (size - _SPECIAL + 1) // 2)
-    proto = _train(words, size, model_type, coverage)
+    words = _drop_rare_characters(words, (size - _SPECIAL + 1) // 2)
+    proto = _train_sentencepiece(words, size, model_type, coverage)
     with atomic_write(out) as file:
         file.write(proto)
     model = sentencepiece.SentencePieceProcessor()
@@ -60,7 +64,10 @@ def train_vocab(
     return int(model.vocab_size())
 
 
-def _train(words: Counter[str], size: int, model_type: ModelType, coverage: float) -> bytes:
+def _train_sentencepiece(
+    words: Counter[str], size: int, model_type: ModelType, coverage: float
+) -> bytes:
+    """Learn from words and their counts; return the model as SentencePiece writes it."""
     written = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -89,19 +96,22 @@ def _train(words: Counter[str], size: int, model_type: ModelType, coverage: floa
 
 
 def _count_words(lines: Iterable[str], lowercase: bool, fold_accents: bool = False) -> Counter[str]:
-    """How often each word occurs, as the model will see it. Pieces never span words, so this is
-    all SentencePiece needs, and less than half the work of giving it the sentences."""
-    written = Counter(word for line in lines for word in split(line))
+    """Count how often each word occurs, as the model will see it.
+
+    Pieces never span words, so this is all SentencePiece needs, and less than half the work of
+    giving it the sentences.
+    """
+    written = Counter(word for line in lines for word in split_words(line))
     counts: Counter[str] = Counter()
     for word, n in written.items():
-        seen = visible(word, lowercase, fold_accents).replace(_RESERVED, "").strip("\r")
+        seen = normalize_word(word, lowercase, fold_accents).replace(_RESERVED, "").strip("\r")
         for start in range(0, len(seen), _MAX_CHARS):
             counts[seen[start : start + _MAX_CHARS]] += n
     return counts
 
 
-def _sample(lines: Iterable[str], k: int, seed: int) -> list[str]:
-    """k lines, each equally likely, in one pass (reservoir with skips: few random numbers)."""
+def _sample_lines(lines: Iterable[str], k: int, seed: int) -> list[str]:
+    """Draw k lines, each equally likely, in one pass (reservoir with skips: few random numbers)."""
     source = iter(lines)
     kept = [line for line, _ in zip(source, range(k), strict=False)]
     if len(kept) < k or not k:
@@ -118,16 +128,18 @@ def _sample(lines: Iterable[str], k: int, seed: int) -> list[str]:
 
 
 def _next_skip(weight: float, k: int, rng: random.Random) -> tuple[float, int]:
-    """Li's algorithm L: how many lines to pass over before the next one is kept."""
+    """Draw by Li's algorithm L how many lines to pass over before the next one is kept."""
     weight *= math.exp(math.log(1.0 - rng.random()) / k)
     if weight >= 1.0:
         return weight, 0
     return weight, int(math.log(1.0 - rng.random()) / math.log1p(-weight))
 
 
-def _without_rare(words: Counter[str], room: int) -> Counter[str]:
-    """The words cut where a character is not among the `room` most frequent ones.
-    SentencePiece refuses to train when the characters do not fit (think of Chinese)."""
+def _drop_rare_characters(words: Counter[str], room: int) -> Counter[str]:
+    """Split words at characters that are not among the `room` most frequent ones.
+
+    SentencePiece refuses to train when the characters do not fit (think of Chinese).
+    """
     chars: Counter[str] = Counter()
     for word, n in words.items():
         for char in word:
@@ -137,6 +149,15 @@ def _without_rare(words: Counter[str], room: int) -> Counter[str]:
     rare = {ord(char): " " for char, _ in chars.most_common()[room:]}
     counts: Counter[str] = Counter()
     for word, n in words.items():
-        for part in split(word.translate(rare)):
+        for part in split_words(word.translate(rare)):
             counts[part] += n
     return counts
+
+
+def load_tokenizers(run: Path, config: RunConfig) -> tuple[PieceTokenizer, PieceTokenizer]:
+    """Load the source and the target tokenizer of a run; one and the same if joint."""
+    seen = {"lowercase": config.train.lowercase, "fold_accents": config.train.fold_accents}
+    src = PieceTokenizer.load(run / "src.spm", **seen)
+    if config.model.joint_vocab:
+        return src, src
+    return src, PieceTokenizer.load(run / "tgt.spm", **seen)

@@ -1,6 +1,6 @@
 """Devices and processes: one CPU or GPU, or many through torch's launcher.
 
-Everything that differs between one process and several is here; the loop sees a `World`.
+All that differs between one process and several; the loop sees a `World`.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Inside, a failure of torch's compiler is told in one line, not in its pages of C++."""
+def explain_compiler_errors() -> Iterator[None]:
+    """Tell a failure of torch's compiler inside the block in one line, not in pages of C++."""
     try:
         yield
     except RuntimeError as error:
@@ -50,6 +50,7 @@ class World:
     size: int = 1
 
     def wrap(self, module: nn.Module) -> nn.Module:
+        """Let the processes exchange the gradients of a module, if there are several."""
         if self.size == 1:
             return module
         ids = [self.device.index] if self.device.type == "cuda" else None
@@ -66,36 +67,37 @@ class World:
             )
         module.compile(dynamic=True)
 
-    def sync(self, module: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged in the last micro-batch of a step only."""
+    def sync_gradients(self, module: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Return a context that exchanges gradients in the last micro-batch of a step only."""
         if isinstance(module, DistributedDataParallel) and not last:
             return module.no_sync()
         return contextlib.nullcontext()
 
     def sum(self, values: Tensor) -> Tensor:
+        """Add up the values of all processes."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
     def any(self, value: bool) -> bool:
-        """Whether any process says yes."""
+        """Tell whether any process says yes."""
         return bool(self.sum(torch.tensor(float(value), device=self.device)) > 0)
 
-    def precision(self, wanted: str) -> tuple[Autocast, torch.amp.GradScaler]:
-        """Autocast context and gradient scaler (needed by fp16 only) of this device."""
+    def make_autocast(self, dtype: str) -> tuple[Autocast, torch.amp.GradScaler]:
+        """Return the autocast context and the gradient scaler (needed by fp16 only)."""
         cuda = self.device.type == "cuda"
-        if wanted == "auto":
-            wanted = ("bf16" if torch.cuda.is_bf16_supported() else "fp16") if cuda else "fp32"
-        scaler = torch.amp.GradScaler(self.device.type, enabled=wanted == "fp16" and cuda)
-        if wanted == "fp32":
+        if dtype == "auto":
+            dtype = ("bf16" if torch.cuda.is_bf16_supported() else "fp16") if cuda else "fp32"
+        scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == "fp16" and cuda)
+        if dtype == "fp32":
             return contextlib.nullcontext, scaler
-        kind = torch.bfloat16 if wanted == "bf16" else torch.float16
+        kind = torch.bfloat16 if dtype == "bf16" else torch.float16
         return lambda: torch.autocast(self.device.type, dtype=kind), scaler
 
 
-def launch(processes: int, device: str, arguments: list[str]) -> int:
-    """Run `mx_align.trainer` with these arguments in as many processes; gives the exit code."""
+def launch_processes(processes: int, device: str, arguments: list[str]) -> int:
+    """Run `mx_align.trainer` with these arguments in as many processes; return the exit code."""
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -121,8 +123,8 @@ def launch(processes: int, device: str, arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> Iterator[World]:
-    """The world this process was launched into. The timeout covers rank 0's tokenising."""
+def join_world(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> Iterator[World]:
+    """Join the processes this one was launched with; the first may take `timeout` to tokenise."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
     if cuda and not torch.cuda.is_available():
@@ -139,7 +141,7 @@ def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> It
         torch.cuda.set_device(local)
     shared, rank, size = next(dist.rendezvous("env://", timeout=timeout))
     dist.init_process_group(
-        "nccl" if cuda else "gloo", store=meet(shared, rank, size, timeout), rank=rank,
+        "nccl" if cuda else "gloo", store=meet_processes(shared, rank, size, timeout), rank=rank,
         world_size=size, timeout=timeout,
     )  # fmt: skip
     try:
@@ -149,10 +151,10 @@ def joined(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> It
         dist.destroy_process_group()
 
 
-def meet(
+def meet_processes(
     shared: dist.Store, rank: int, size: int, timeout: timedelta = timedelta(hours=12)
 ) -> dist.Store:
-    """A part of the launcher's store for the processes that are started together now.
+    """Return a part of the launcher's store for the processes that are started together now.
 
     The launcher keeps its store when it starts lost processes again, and torch would take the
     addresses of those for ours and wait for them (pytorch issue 135712). How often it did so is

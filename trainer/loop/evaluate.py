@@ -1,27 +1,24 @@
-"""How good a model is: prediction accuracy on held-out text, AER on gold pairs.
+"""Measures how good a network is: accuracy on held-out text, AER on gold pairs.
 
-Knows the model's outputs, not how it is trained.
+Does not know how it is trained.
 """
 
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 
-from ...engine.links.scoring import best_threshold, sweep
-from ...engine.runtime.reference import pool_words
-from ...engine.text.words import Tokenizer
-from ..data.batches import Batches, TeacherLinks, cut, evaluation_batches
-from ..data.corpus import GoldPairs
+from ...engine.links.scoring import best_threshold, sweep_thresholds
+from ...engine.text.pieces import PieceTokenizer
+from ..data.batches import evaluation_batches
+from ..data.gold import GoldPairs
+from ..data.teacher_links import TeacherLinks
 from ..data.token_cache import TokenCache
-from ..networks.mask_align import MaskAlign, symmetrize, valid
+from ..networks.mask_align import MaskAlign, valid_places
 from ..networks.student import Student
-from .objective import Network
+from ..networks.weights import Network
+from ..networks.word_scores import BUDGET, word_scores
 
-BUDGET = 8000  # pieces per forward pass
-CHUNK = 16384  # pairs whose links are found together
 LOWEST = 0.01  # word pairs below this score are no candidates for a link
 
 
@@ -34,7 +31,8 @@ class Prediction:
 
 
 @torch.inference_mode()
-def predict(model: MaskAlign, cache: TokenCache, device: torch.device) -> Prediction:
+def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device) -> Prediction:
+    """Count how often the likeliest piece is the masked one, over both directions."""
     correct = pieces = 0
     nll = 0.0
     for batch in evaluation_batches(cache, BUDGET):
@@ -42,7 +40,7 @@ def predict(model: MaskAlign, cache: TokenCache, device: torch.device) -> Predic
         outputs = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
         sides = ((batch.tgt, batch.tgt_lengths, 1), (batch.src, batch.src_lengths, 0))
         for output, (ids, lengths, side) in zip(outputs, sides, strict=True):
-            real = valid(lengths, ids.shape[1])
+            real = valid_places(lengths, ids.shape[1])
             logits, wanted = output.hidden[real] @ model.table(side).T, ids[real]
             correct += int((logits.argmax(1) == wanted).sum())
             nll += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
@@ -51,10 +49,10 @@ def predict(model: MaskAlign, cache: TokenCache, device: torch.device) -> Predic
 
 
 @torch.inference_mode()
-def follow(
+def compare_with_teacher(
     model: Student, cache: TokenCache, links: TeacherLinks, device: torch.device
 ) -> Prediction:
-    """How often a word's best partner, or NULL, is what the teacher says, both directions."""
+    """Count how often a word's best partner, or NULL, is what the teacher says, both ways."""
     right = words = 0
     nll = 0.0
     for batch in evaluation_batches(cache, BUDGET, links):
@@ -62,9 +60,10 @@ def follow(
         assert batch.links is not None
         fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
         for output, wanted, rows in (
-            (fwd, batch.links, model.words(batch.tgt, batch.tgt_lengths, 1)),
-            (bwd, batch.links.transpose(1, 2), model.words(batch.src, batch.src_lengths, 0)),
+            (fwd, batch.links, model.word_starts(batch.tgt, batch.tgt_lengths, 1)),
+            (bwd, batch.links.transpose(1, 2), model.word_starts(batch.src, batch.src_lengths, 0)),
         ):
+            # NULL first, as a partner like others: it is right where the teacher has no link.
             wanted = torch.cat([~(wanted > 0).any(-1, keepdim=True), wanted > 0], -1)[rows]
             weights = torch.cat([output.null[..., None], output.weights], -1)[rows].float()
             right += int(wanted.gather(1, weights.argmax(1)[:, None]).sum())
@@ -73,82 +72,19 @@ def follow(
     return Prediction(right / max(words, 1), nll / max(words, 1))
 
 
-@torch.inference_mode()
-def word_links(
-    model: Network, cache: TokenCache, lowest: float, device: torch.device
-) -> Iterator[list[tuple[int, int, float]]]:
-    """The links of every cached pair, in order, that score at least `lowest`."""
-    for start in range(0, len(cache), CHUNK):
-        chunk = np.arange(start, min(start + CHUNK, len(cache)))
-        found: list[list[tuple[int, int, float]]] = [[] for _ in chunk]
-        reader = Batches(cache, seed=0, budget=lambda step: BUDGET, micro=BUDGET)
-        for group in cut(cache.src.lengths(chunk), cache.tgt.lengths(chunk), BUDGET):
-            batch = reader.batch(chunk[group]).to(device)
-            fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
-            scores = symmetrize(fwd.weights, bwd.weights)
-            row, t, s = (scores >= lowest).nonzero(as_tuple=True)
-            values = scores[row, t, s].tolist()
-            src, tgt = (side.word_ids_padded(chunk[group]) for side in (cache.src, cache.tgt))
-            rows, ts, ss = (places.cpu().numpy() for places in (row, t, s))
-            links = zip(group[rows], src[rows, ss], tgt[rows, ts], values, strict=True)
-            for k, i, j, value in links:
-                found[k].append((int(i), int(j), value))
-        yield from (pooled(links) for links in found)
-
-
-def pooled(links: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    """Each link once, with the highest of its scores, sorted."""
-    best: dict[tuple[int, int], float] = {}
-    for i, j, value in links:
-        best[i, j] = max(value, best.get((i, j), 0.0))
-    return [(i, j, value) for (i, j), value in sorted(best.items())]
-
-
-@torch.inference_mode()
-def word_scores(
-    model: Network,
-    src: list[list[str]],
-    tgt: list[list[str]],
-    tokenizers: tuple[Tokenizer, Tokenizer],
-    device: torch.device,
-    longest: int = sys.maxsize,
-) -> Iterator[tuple[int, np.ndarray]]:
-    """For each pair, in no particular order, its number and its word scores (source × target).
-    Left out: pairs without words on a side or with more pieces than `longest`."""
-    encoded = [
-        (tokenizers[0].encode(s), tokenizers[1].encode(t)) for s, t in zip(src, tgt, strict=True)
-    ]
-    counts = ((len(s), len(t)) for (s, _), (t, _) in encoded)
-    full = [i for i, size in enumerate(counts) if min(size) and max(size) <= longest]
-    lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
-    for group in cut(lengths[0], lengths[1], BUDGET) if full else []:
-        rows = [full[k] for k in group]
-        ids = [pad([encoded[i][side][0] for i in rows]).to(device) for side in (0, 1)]
-        sizes = [torch.as_tensor(lengths[side][group], device=device) for side in (0, 1)]
-        fwd, bwd = model(ids[0], sizes[0], ids[1], sizes[1])
-        for i, scores in zip(rows, symmetrize(fwd.weights, bwd.weights).cpu().numpy(), strict=True):
-            (_, src_words), (_, tgt_words) = encoded[i]
-            pieces = scores[: len(tgt_words), : len(src_words)].T
-            yield i, pool_words(pieces, np.array(src_words), np.array(tgt_words))
-
-
-def pad(rows: list[list[int]]) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(r) for r in rows], batch_first=True)
-
-
-def align_gold(
+def score_gold_pairs(
     model: Network,
     gold: GoldPairs,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[PieceTokenizer, PieceTokenizer],
     threshold: float,
     device: torch.device,
 ) -> dict[str, float]:
-    """AER, precision and recall at the threshold, and the lowest AER at any threshold."""
+    """Return AER, precision and recall at the threshold, and the lowest AER at any threshold."""
     scored: list[list[tuple[int, int, float]]] = [[] for _ in gold.gold]
     for i, scores in word_scores(model, gold.src, gold.tgt, tokenizers, device):
         places = np.argwhere(scores >= LOWEST)
         scored[i] = [(int(s), int(t), float(scores[s, t])) for s, t in places]
-    (at,) = sweep(scored, gold.gold, [threshold])
+    (at,) = sweep_thresholds(scored, gold.gold, [threshold])
     best, best_score = best_threshold(scored, gold.gold)
     kept = {k: v for k, v in asdict(at).items() if k in ("aer", "precision", "recall")}
     return {**kept, "best_aer": best_score.aer, "best_threshold": best}

@@ -1,4 +1,4 @@
-"""Muon for the matrices inside the network, Adam for everything else, as one optimizer.
+"""Optimizers: Adam, or Muon for the matrices inside the network and Adam for everything else.
 
 Muon (Jordan et al., 2024) takes the momentum of a matrix, replaces it by the nearest orthogonal one
 through a few Newton-Schulz products, and steps along that: all directions move, not just the
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from ..config import TrainConfig
 
 BETAS, EPS = (0.9, 0.98), 1e-9  # Adam, as in the paper
-MOMENTUM = 0.95
+MOMENTUM = 0.95  # this and the coefficients are those of the authors
 NEWTON_SCHULZ = ((3.4445, -4.7750, 2.0315),) * 5
 
 
 def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimizer of `config`; rates are set by the training loop through `set_rate`."""
+    """Make the optimizer of `config`; the training loop sets its rates by `set_rate`."""
     named = dict(model.named_parameters())
     inner = [p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and n != "side"]
     chosen = {id(p) for p in inner}
     rest = [p for p in named.values() if id(p) not in chosen]
     if config.optimizer == "muon":
         scale = config.matrix_lr / config.lr
-        half = config.precision == "bf16"
+        half = config.dtype == "bf16"
         return Muon(inner, rest, width, config.weight_decay, scale, half)
     decay = config.weight_decay if config.optimizer == "adamw" else 0.0
     groups = [{"params": inner, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
@@ -36,6 +36,7 @@ def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.o
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -63,14 +64,15 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
         for group in self.param_groups:
             with_grad = [p for p in group["params"] if p.grad is not None]
             if group["muon"]:
-                self._muon(with_grad, group["lr"] * self.scale)
+                self._step_muon(with_grad, group["lr"] * self.scale)
             else:
-                self._adam(with_grad, group["lr"])
+                self._step_adam(with_grad, group["lr"])
 
-    def _muon(self, parameters: list[Tensor], rate: float) -> None:
+    def _step_muon(self, parameters: list[Tensor], rate: float) -> None:
         shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for p in parameters:
             state = self.state[p]
@@ -79,22 +81,24 @@ class Muon(torch.optim.Optimizer):
             assert p.grad is not None
             state["momentum"].lerp_(p.grad, 1 - MOMENTUM)
             update = p.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov
-            for weight, part in zip(self._parts(p.data), self._parts(update), strict=True):
+            for weight, part in zip(
+                self._split_maps(p.data), self._split_maps(update), strict=True
+            ):
                 wide = part.shape[0] > part.shape[1]
                 weight, part = (weight.T, part.T) if wide else (weight, part)
                 shapes.setdefault(tuple(part.shape), []).append((weight, part))
         for (_, columns), pairs in shapes.items():
             # The factor gives updates the size that Adam's have, so that rates compare.
             size = 0.2 * columns**0.5 * rate
-            updates = orthogonal(torch.stack([part for _, part in pairs]), self.work)
+            updates = orthogonalize(torch.stack([part for _, part in pairs]), self.work)
             for (weight, _), update in zip(pairs, updates, strict=True):
                 weight.mul_(1 - rate * self.decay).sub_(update, alpha=size)
 
-    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The maps that a matrix consists of: D × D ones, or the matrix itself."""
+    def _split_maps(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return the maps that a matrix consists of: D × D ones, or the matrix itself."""
         return x.split(self.width) if x.shape[1] == self.width and not len(x) % self.width else (x,)
 
-    def _adam(self, parameters: list[Tensor], rate: float) -> None:
+    def _step_adam(self, parameters: list[Tensor], rate: float) -> None:
         for p in parameters:
             state = self.state[p]
             if not state:
@@ -108,8 +112,8 @@ class Muon(torch.optim.Optimizer):
             p.addcdiv_(state["exp_avg"], spread, value=-rate / (1 - BETAS[0] ** steps))
 
 
-def orthogonal(x: Tensor, work: torch.dtype = torch.float32) -> Tensor:
-    """About the nearest semi-orthogonal matrix to each of x (N, rows <= columns)."""
+def orthogonalize(x: Tensor, work: torch.dtype = torch.float32) -> Tensor:
+    """Return about the nearest semi-orthogonal matrix to each of x (N, rows <= columns)."""
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-12)).to(work)
     for a, b, c in NEWTON_SCHULZ:
         gram = x @ x.transpose(-1, -2)

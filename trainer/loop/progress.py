@@ -1,25 +1,57 @@
-"""What people see of a run: a progress line on stderr, `log.jsonl`, TensorBoard if installed.
+"""How far a run is, and what people see of it: stderr, `log.jsonl`, TensorBoard if installed.
 
-Knows numbers and time; never touches tensors.
+Does not touch tensors.
 """
 
 import json
 import math
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...engine.errors import MxError
-from ...engine.text.files import atomic_write
+from ...engine.storage import atomic_write
+from ..data.batches import Position
 
-if TYPE_CHECKING:
-    from .train import Progress
+
+@dataclass
+class Progress:
+    """What a checkpoint remembers besides tensors."""
+
+    step: int = 0
+    pieces: int = 0  # of both sides, seen so far
+    seconds: float = 0.0  # spent training, over all starts
+    position: Position = field(default_factory=Position)
+    waited: int = 0  # validations since the last improvement
+    results: list[dict[str, Any]] = field(default_factory=list)  # one per validation
+    scaler: dict[str, Any] = field(default_factory=dict)
+    round: int = 0  # of self-training
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Progress":
+        """Make it of what a checkpoint's `state.json` says."""
+        return cls(**{**values, "position": Position(**values["position"])})
+
+    def best(self, n: int, select: str) -> list[int]:
+        """Return the steps of the n best validations, best first; the latest if none measured."""
+        measured = [r for r in self.results if select in r] or self.results
+        sign = -1 if select == "aer" else 1
+        # Of equals the first one measured wins: staying level is no improvement.
+        ranked = sorted(
+            measured,
+            key=lambda r: (sign * r[select], -r["step"]) if select in r else (0, r["step"]),
+            reverse=True,
+        )
+        return [r["step"] for r in ranked[:n]]
 
 
 class Monitor:
-    """Reports to people and files; `quiet` leaves the files only, `active` off nothing at all:
-    of many processes only one reports."""
+    """Reports to people and files; `quiet` leaves the files only.
+
+    Of many processes only the one that is `active` reports anything.
+    """
 
     def __init__(self, run: Path, *, quiet: bool = False, active: bool = True) -> None:
         self.path = run / "log.jsonl"
@@ -28,27 +60,28 @@ class Monitor:
         self.bar = sys.stderr.isatty() and not self.quiet
         self.board: Any = None
         self.last = 0.0, 0, 0  # time, pieces, step of the last report
-        self.steps = 0
 
-    def start(self, progress: "Progress", steps: int) -> None:
+    def start(self, progress: Progress) -> None:
         """Drop log lines from beyond the checkpoint that training goes on from."""
-        step, self.steps = progress.step, steps
+        step = progress.step
         self.last = time.monotonic(), progress.pieces, step
         if self.active:
-            self.board = tensorboard(self.path.parent, step)
+            self.board = open_tensorboard(self.path.parent, step)
         if self.active and self.path.exists():
             lines = self.path.read_text("utf-8").split("\n")
             with atomic_write(self.path) as file:
-                file.writelines(f"{line}\n".encode() for line in lines if step_of(line) <= step)
+                file.writelines(f"{line}\n".encode() for line in lines if logged_step(line) <= step)
         if step:
             self.note(f"going on from step {step:,}")
 
     def note(self, text: str) -> None:
+        """Print a line for people."""
         if not self.quiet:
             # Over the progress line, if there is one.
             print(f"\r{text}\x1b[K" if self.bar else text, file=sys.stderr, flush=True)
 
     def write(self, record: dict[str, Any]) -> None:
+        """Append a record to the log."""
         if not self.active:
             return
         try:
@@ -61,11 +94,12 @@ class Monitor:
                 if name != "step" and isinstance(value, int | float):
                     self.board.add_scalar(name, value, record["step"])
 
-    def step(self, progress: "Progress", terms: dict[str, float], rate: float) -> None:
+    def step(self, progress: Progress, terms: dict[str, float], rate: float, steps: int) -> None:
+        """Report the terms of the last step, of `steps` there will be."""
         now = time.monotonic()
         seconds = max(now - self.last[0], 1e-9)
         speed = (progress.pieces - self.last[1]) / seconds
-        left = (self.steps - progress.step) * seconds / max(progress.step - self.last[2], 1)
+        left = (steps - progress.step) * seconds / max(progress.step - self.last[2], 1)
         self.last = (now, progress.pieces, progress.step)
         self.write(
             {
@@ -82,8 +116,8 @@ class Monitor:
             return
         shown = "  ".join(f"{name} {value:.4f}" for name, value in terms.items())
         line = (
-            f"step {progress.step:,}/{self.steps:,}  {shown}  "
-            f"{speed:,.0f} pieces/s  {clock(left)} left"
+            f"step {progress.step:,}/{steps:,}  {shown}  "
+            f"{speed:,.0f} pieces/s  {format_clock(left)} left"
         )
         print(
             f"\r{line}\x1b[K" if self.bar else line,
@@ -92,28 +126,30 @@ class Monitor:
             flush=True,
         )
 
-    def validation(self, progress: "Progress", result: dict[str, Any], better: bool) -> None:
+    def validation(self, progress: Progress, result: dict[str, Any], better: bool) -> None:
+        """Report what a validation measured."""
         self.write({**result, "seconds": round(progress.seconds, 3), "pieces": progress.pieces})
         shown = [f"{name} {value:.4f}" for name, value in result.items() if name != "step"]
         best = ["(best)"] * better if shown else ["nothing to validate on: the latest weights"]
         self.note(f"step {progress.step:,}: {'  '.join(shown + best)}")
 
 
-def step_of(line: str) -> float:
-    """The step of a log line; infinity if it was not written to its end."""
+def logged_step(line: str) -> float:
+    """Return the step of a log line; infinity if it was not written to its end."""
     try:
         return json.loads(line)["step"]
     except ValueError:
         return math.inf
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
+    """Return a time as hours:minutes:seconds."""
     minutes, seconds = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-def tensorboard(run: Path, step: int) -> Any:
-    """A TensorBoard writer, or None where TensorBoard is not installed."""
+def open_tensorboard(run: Path, step: int) -> Any:
+    """Return a TensorBoard writer, or None where TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -1,0 +1,1 @@
+"""The networks and their losses: Mask-Align and the student."""

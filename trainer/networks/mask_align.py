@@ -1,8 +1,18 @@
-"""The whole Mask-Align network: encoder, static-KV decoder, leaky attention, both directions.
+"""The Mask-Align network (Chen, Sun and Liu, ACL 2021): both directions, from pieces to weights.
 
-Knows tensors only. Losses are in `loss.py`; files, flags and optimizers are elsewhere.
+In the paper's notation, for the direction that predicts the target y from the source x:
 
-Shapes: B pairs, S source pieces, T target pieces, D width, H heads, K = D / H head width.
+    (1) masked modelling      P(y | x) = Π_i P(y_i | y_≠i, x)
+    (2) static-KV attention   h_i^l = Attention(h_i^(l-1) W_Q^l, K_≠i^l, V_≠i^l),  h_i^0 = p_i
+                              K^l = (w + p) W_K^l,  V^l = (w + p) W_V^l
+    (3) leaky attention       W = mean over heads of softmax(q [k_NULL; k]ᵀ / √K), without NULL
+    (4) prediction            P(y_i | y_≠i, x) = softmax(h_i E_tgtᵀ); see `losses.py`
+    (5) alignment             S_ij = 2 W_fwd[i,j] W_bwd[j,i] / (W_fwd[i,j] + W_bwd[j,i])
+
+w are embeddings times √D, p sinusoidal positions. A piece y_i enters only through K and V, and row
+i never attends to key i, so h_i depends on all of y but y_i.
+
+Shapes: B pairs, S source pieces, T target pieces, L either, D width, H heads, K = D / H head width.
 Inside one direction, "source" is the side that is read and "target" the side that is predicted.
 Where a sentence leaves an attention row without any key (one piece, or none), the result is zero.
 """
@@ -20,36 +30,38 @@ from ..config import ModelConfig
 
 @dataclass(frozen=True)
 class Attention:
-    """One direction's result: `weights[b, i, j]` is how much target piece i looks at source j."""
+    """What one direction says: `weights[b, i, j]` is how much target piece i looks at source j."""
 
-    weights: Tensor  # (B, T, S), zero outside the sentences
-    null: Tensor  # (B, T), the weight on NULL; zero without leaky attention
-    hidden: Tensor  # (B, T, D), predicts the target pieces
+    weights: Tensor  # (B, T, S), W of (3); zero outside the sentences
+    null: Tensor  # (B, T), the weight on NULL: 1 - Σ_j W_ij; zero without leaky attention
+    hidden: Tensor  # (B, T, D), h of (4), which predicts the target pieces
     states: Sequence[Tensor] = ()  # hidden states after each decoder layer
 
 
-def positions(length: int, width: int, device: torch.device) -> Tensor:
-    """Sinusoidal positions (length, width): the first half sines, the second half cosines."""
+def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
+    """Return p (length, width): the first half are sines, the second half cosines."""
     half = width // 2
     rates = torch.exp(torch.arange(half, device=device) * (-math.log(10000.0) / max(half - 1, 1)))
     angles = torch.arange(length, device=device)[:, None] * rates[None]
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def valid(lengths: Tensor, size: int) -> Tensor:
-    """(B, size): true where a sentence has a piece."""
+def valid_places(lengths: Tensor, size: int) -> Tensor:
+    """Return (B, size): true where a sentence has a piece."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, L, K)
+    """Turn (B, L, D) into (B, H, L, K)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).flatten(2)  # (B, L, D)
+    """Turn (B, H, L, K) into (B, L, D)."""
+    return x.transpose(1, 2).flatten(2)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Residual connection, dropout and layer norm around one part of a layer."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -58,25 +70,27 @@ class Block(nn.Module):
         self.pre = config.norm == "pre"
         self.dropout = config.dropout
 
-    def enter(self, x: Tensor) -> Tensor:
+    def normalize_input(self, x: Tensor) -> Tensor:
         return self.norm(x) if self.pre else x
 
-    def leave(self, x: Tensor, update: Tensor) -> Tensor:
+    def add_residual(self, x: Tensor, update: Tensor) -> Tensor:
         x = x + F.dropout(update, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
 
-class FeedForward(Block):
+class FeedForward(ResidualBlock):
+    """Two linear maps with a ReLU between them."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.up = nn.Linear(config.width, config.ff)
         self.down = nn.Linear(config.ff, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.leave(x, self.down(F.relu(self.up(self.enter(x)))))
+        return self.add_residual(x, self.down(F.relu(self.up(self.normalize_input(x)))))
 
 
-class SelfAttention(Block):
+class SelfAttention(ResidualBlock):
     """Ordinary multi-head self-attention, for the encoder."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -86,12 +100,13 @@ class SelfAttention(Block):
         self.out = nn.Linear(config.width, config.width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(self.enter(x)).chunk(3, -1))
-        return self.leave(x, self.out(join_heads(attend(q, k, v, mask))))
+        qkv = self.qkv(self.normalize_input(x)).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in qkv)
+        return self.add_residual(x, self.out(join_heads(dot_product_attention(q, k, v, mask))))
 
 
-class StaticAttention(Block):
-    """Attention whose keys and values are given: only the query changes from layer to layer."""
+class StaticAttention(ResidualBlock):
+    """Equation (2): keys and values are given, only the query changes from layer to layer."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -100,13 +115,15 @@ class StaticAttention(Block):
         self.out = nn.Linear(config.width, config.width)
 
     def forward(self, h: Tensor, k: Tensor, v: Tensor, mask: Tensor, alone: Tensor) -> Tensor:
-        q = split_heads(self.query(self.enter(h)), self.heads)
-        update = join_heads(attend(q, k, v, mask)).masked_fill(alone[:, None, None], 0.0)
-        return self.leave(h, self.out(update))
+        """Return the updated h (B, T, D); k and v are (B, H, T, K), `alone` is (B,)."""
+        q = split_heads(self.query(self.normalize_input(h)), self.heads)
+        update = join_heads(dot_product_attention(q, k, v, mask))
+        update = update.masked_fill(alone[:, None, None], 0.0)  # no other piece: nothing to add
+        return self.add_residual(h, self.out(update))
 
 
-class LeakyAttention(Block):
-    """Cross-attention with a learned NULL key and value, to which a row may leak its weight."""
+class LeakyAttention(ResidualBlock):
+    """Equation (3): cross-attention with a learned NULL, to which a row may leak its weight."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -117,13 +134,16 @@ class LeakyAttention(Block):
         self.out = nn.Linear(config.width, config.width)
         self.leaky = config.leaky
         if config.leaky:
-            std = config.width**-0.5
+            std = config.width**-0.5  # small: the norm of v_NULL stays far below those of pieces
             self.null_key = nn.Parameter(torch.randn(config.width) * std)
             self.null_value = nn.Parameter(torch.randn(config.width) * std)
 
     def scores(self, h: Tensor, source: Tensor, source_valid: Tensor) -> Tensor:
-        """Log weights before the softmax, (B, H, T, 1 + S) with NULL first if leaky."""
-        q = split_heads(self.query(self.enter(h)), self.heads) * (h.shape[-1] // self.heads) ** -0.5
+        """Return what the softmax takes, (B, H, T, 1 + S) with NULL first if leaky."""
+        q = (
+            split_heads(self.query(self.normalize_input(h)), self.heads)
+            * (h.shape[-1] // self.heads) ** -0.5
+        )
         k = split_heads(self.key(source), self.heads)
         scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
         scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
@@ -135,7 +155,7 @@ class LeakyAttention(Block):
     def forward(
         self, h: Tensor, source: Tensor, source_valid: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The updated h, the head-mean weights (B, T, S) and those of NULL (B, T)."""
+        """Return the updated h, W (B, T, S) and the weights of NULL (B, T), means over heads."""
         weights = self.scores(h, source, source_valid).softmax(-1)
         if not self.leaky:
             weights = weights * source_valid[:, None, None, :]  # an empty source has no key
@@ -148,12 +168,12 @@ class LeakyAttention(Block):
             null_value = self.null_value.view(self.heads, 1, -1).to(v.dtype)
             update = weights[..., 1:].to(v.dtype) @ v + weights[..., :1].to(v.dtype) * null_value
             null, mean = mean[..., 0], mean[..., 1:]
-        return self.leave(h, self.out(join_heads(update))), mean, null
+        return self.add_residual(h, self.out(join_heads(update))), mean, null
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) is additive and leaves each row a key."""
-    if q.device.type == "cpu":  # where its gradient takes much longer in bf16
+def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) must leave each row a key."""
+    if q.device.type == "cpu":  # where the gradient takes much longer in bf16
         with torch.autocast("cpu", enabled=False):
             q, k, v = q.float(), k.float(), v.float()
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -161,7 +181,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Standard Transformer encoder."""
+    """The standard Transformer encoder; reads the source."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -171,7 +191,8 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        mask = additive(valid(lengths.clamp(min=1), x.shape[1])[:, None, None, :])
+        # An empty sentence keeps one key, so that its rows stay finite; nobody looks at them.
+        mask = additive_mask(valid_places(lengths.clamp(min=1), x.shape[1])[:, None, None, :])
         mask = mask.expand(-1, 1, x.shape[1], -1)
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
             x = feed_forward(attention(x, mask))
@@ -179,7 +200,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Static-KV decoder: row i knows every target piece but its own (equation 3 of the paper).
+    """The static-KV decoder: row i knows every target piece but its own, equations (2) and (3).
 
     With `masked` off it is an ordinary autoregressive decoder: row i knows the pieces before it.
     """
@@ -209,14 +230,18 @@ class Decoder(nn.Module):
         source: Tensor,
         source_lengths: Tensor,
     ) -> Attention:
-        """`embedded` (B, T, D): words without positions; `start` (T, D): positions (+ side)."""
+        """Return W, NULL and h of each target piece.
+
+        `embedded` (B, T, D) is w of the target, `start` (T, D) is p (and the side vector if tied),
+        `source` (B, S, D) what the encoder made of the source.
+        """
         size = embedded.shape[1]
-        mask, alone = self.mask(lengths, size)
-        source_valid = valid(source_lengths, source.shape[1])
+        mask, alone = self.attention_mask(lengths, size)
+        source_valid = valid_places(source_lengths, source.shape[1])
         if self.config.masked:
             static = self.static_norm(embedded + start)
             key_values = self.key_value(static).chunk(self.config.decoder_layers, -1)
-            h = start.expand_as(embedded)
+            h = start.expand_as(embedded)  # h^0 = p: the query knows its place, not its piece
         else:
             begin = self.begin.expand(len(embedded), 1, -1).to(embedded.dtype)
             h = torch.cat([begin, embedded[:, :-1]], dim=1) + start
@@ -229,36 +254,42 @@ class Decoder(nn.Module):
                 h, weights, null = self.cross[str(layer)](h, source, source_valid)
             h = self.feed_forward[layer](h)
             states.append(h)
-        rows = valid(lengths, size) & (source_lengths > 0)[:, None]
+        rows = valid_places(lengths, size) & (source_lengths > 0)[:, None]
         cells = rows[:, :, None] & source_valid[:, None, :]
         return Attention(weights * cells, null * rows, self.norm(h), states)
 
     def own_key_value(self, layer: int, h: Tensor) -> Tensor:
-        """Keys and values of the layer's own input, for the autoregressive decoder."""
+        """Project keys and values from the layer's own input, for the autoregressive decoder."""
         part = slice(2 * self.config.width * layer, 2 * self.config.width * (layer + 1))
         return F.linear(self.static_norm(h), self.key_value.weight[part], self.key_value.bias[part])
 
-    def mask(self, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Additive mask (B, 1, T, T), and which sentences (B,) have rows without a key.
+    def attention_mask(self, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Return the additive mask (B, 1, T, T), and which sentences (B,) have rows without a key.
 
-        Those rows look at themselves, to stay finite; their result is then replaced by zero.
+        With three pieces, row i of the mask allows the keys marked x:  0 . x x
+                                                                        1 x . x
+                                                                        2 x x .
+        A sentence of one piece has no key left: its row looks at itself, to stay finite, and
+        `StaticAttention` then replaces what it sees by zero.
         """
-        keys = valid(lengths.clamp(min=1), size)[:, None, :]
+        keys = valid_places(lengths.clamp(min=1), size)[:, None, :]
         if not self.config.masked:
             causal = torch.ones(size, size, dtype=torch.bool, device=lengths.device).tril()
-            return additive((keys & causal)[:, None]), torch.zeros_like(lengths, dtype=torch.bool)
+            return additive_mask((keys & causal)[:, None]), torch.zeros_like(
+                lengths, dtype=torch.bool
+            )
         alone = lengths < 2
         others = ~torch.eye(size, dtype=torch.bool, device=lengths.device)
-        return additive((keys & (others | alone[:, None, None]))[:, None]), alone
+        return additive_mask((keys & (others | alone[:, None, None]))[:, None]), alone
 
 
-def additive(allowed: Tensor) -> Tensor:
-    """0 where allowed, -inf elsewhere."""
+def additive_mask(allowed: Tensor) -> Tensor:
+    """Return 0 where allowed, -inf elsewhere."""
     return torch.zeros_like(allowed, dtype=torch.float).masked_fill(~allowed, -torch.inf)
 
 
 class Direction(nn.Module):
-    """Predicts one side's pieces from the other side and from each other."""
+    """Encoder and decoder that predict one side from the other side and from itself."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -280,10 +311,10 @@ class MaskAlign(nn.Module):
             self.side = nn.Parameter(torch.randn(2, config.width) * config.width**-0.5)
         else:
             self.bwd = Direction(config)
-        self.reset()
+        self.reset_weights()
 
-    def reset(self) -> None:
-        """Embeddings N(0, 1/D); Xavier for matrices, the parts of a fused one each as its own."""
+    def reset_weights(self) -> None:
+        """Draw embeddings from N(0, 1/D), matrices by Xavier: the parts of a fused one apart."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 fused = name.endswith(("qkv", "key_value"))
@@ -296,19 +327,19 @@ class MaskAlign(nn.Module):
                 nn.init.normal_(module.weight, std=self.config.width**-0.5)
 
     def table(self, side: int) -> Tensor:
-        """The embedding (V, D) of side 0 (source) or 1 (target): input and output of a word."""
+        """Return E (V, D) of side 0 (source) or 1 (target): input of a piece, output in (4)."""
         own = side == 1 and not self.config.joint_vocab
         return (self.tgt_embedding if own else self.src_embedding).weight
 
     def embed(self, ids: Tensor, side: int) -> tuple[Tensor, Tensor]:
-        """Words (B, L, D) times √D, and what their positions add (L, D)."""
-        start = positions(ids.shape[1], self.config.width, ids.device)
+        """Return w (B, L, D), which is E times √D, and p (L, D), with the side vector if tied."""
+        start = sinusoidal_positions(ids.shape[1], self.config.width, ids.device)
         if self.config.tied:
             start = start + self.side[side]
         return F.embedding(ids, self.table(side)) * self.config.width**0.5, start
 
-    def direct(self, read: int, ids: list[Tensor], lengths: list[Tensor]) -> Attention:
-        """One direction: reads side `read`, predicts the other one."""
+    def run_direction(self, read: int, ids: list[Tensor], lengths: list[Tensor]) -> Attention:
+        """Read side `read` (0: source) and predict the other one."""
         predict = 1 - read
         network = self.fwd if self.config.tied or read == 0 else self.bwd
         words, start = self.embed(ids[read], read)
@@ -321,13 +352,16 @@ class MaskAlign(nn.Module):
     def forward(
         self, src: Tensor, src_lengths: Tensor, tgt: Tensor, tgt_lengths: Tensor
     ) -> tuple[Attention, Attention]:
-        """Both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
+        """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
         ids, lengths = [src, tgt], [src_lengths, tgt_lengths]
-        return self.direct(0, ids, lengths), self.direct(1, ids, lengths)
+        return self.run_direction(0, ids, lengths), self.run_direction(1, ids, lengths)
 
 
-def symmetrize(fwd: Tensor, bwd: Tensor) -> Tensor:
-    """Harmonic mean (B, T, S) of `fwd` (B, T, S) and `bwd` (B, S, T); 0 where both are 0."""
+def harmonic_mean(fwd: Tensor, bwd: Tensor) -> Tensor:
+    """Return S (B, T, S) of equation (5), from W_fwd (B, T, S) and W_bwd (B, S, T).
+
+    0 where both are 0.
+    """
     bwd = bwd.transpose(1, 2)
     total = fwd + bwd
     return torch.where(total > 0, 2 * fwd * bwd / total.clamp(min=1e-30), torch.zeros_like(total))

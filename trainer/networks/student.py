@@ -1,6 +1,6 @@
 """The symmetric student: reads each side once and scores word pairs by how alike their vectors are.
 
-Knows tensors only. It learns from links of a teacher (`teacher.py`); its loss is in `objective.py`.
+It learns from links of a teacher (`teachers/`); its loss is in `losses.py`.
 
 One small encoder reads both sides. A layer sees a piece and its two neighbours, and nothing but the
 order of pieces tells where they are, so a piece is read the same wherever it stands. Scores of
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config import ModelConfig
-from .mask_align import Attention, valid
+from .mask_align import Attention, valid_places
 
 WINDOW = 3  # pieces that a layer of the encoder sees
 AROUND = 5  # rows and columns that a correction sees
@@ -25,7 +25,7 @@ LARGE = 1e9
 
 
 class Layer(nn.Module):
-    """Adds to each piece what it and its neighbours say; what is no piece counts as zero."""
+    """Add to each piece what it and its neighbours say; padding counts as zero."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -35,19 +35,22 @@ class Layer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, rows: Tensor) -> Tensor:
-        seen = neighbours(self.norm(x) * rows)
+        seen = join_neighbours(self.norm(x) * rows)
         return x + F.dropout(self.down(F.relu(self.up(seen))), self.dropout, self.training)
 
 
-def neighbours(x: Tensor) -> Tensor:
-    """(B, L, 3D): beside each piece the one before it and the one after it."""
+def join_neighbours(x: Tensor) -> Tensor:
+    """Return (B, L, 3D): the piece before, the piece itself, the piece after.
+
+    Of a b c, with 0 for no piece:  0ab  abc  bc0
+    """
     size, reach = x.shape[1], WINDOW // 2
     padded = F.pad(x, (0, 0, reach, reach))
     return torch.cat([padded[:, k : k + size] for k in range(WINDOW)], dim=-1)
 
 
 class Correction(nn.Module):
-    """What the cells around one say about its score: a small network over the matrix."""
+    """A small network over the matrix: what the cells around one say about its score."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -57,15 +60,19 @@ class Correction(nn.Module):
         nn.init.constant_(self.judge.bias, 0.0)  # type: ignore[arg-type]
 
     def forward(self, scores: Tensor, fwd: Tensor, bwd: Tensor, cells: Tensor) -> Tensor:
-        """All (B, T, S); `cells` is 1 where a word can be linked to a word, else 0."""
+        """Return what to add to the scores; all are (B, T, S).
+
+        `cells` is 1 where a word can be linked to a word, else 0.
+        """
         both = (fwd * bwd + 1e-9).sqrt()
-        seen = torch.stack([scores / 4, fwd, bwd, both], dim=-1) * cells[..., None]  # of a size
+        # Scores are divided by 4 to be of about the size of the weights beside them.
+        seen = torch.stack([scores / 4, fwd, bwd, both], dim=-1) * cells[..., None]
         seen = seen.permute(0, 3, 1, 2)  # channels last in memory: convolutions are twice as fast
         return self.judge(F.relu(self.look(seen)) * cells[:, None])[:, 0]
 
 
 class Student(nn.Module):
-    """Both directions at once: `fwd` has weights (B, T, S), `bwd` (B, S, T), as Mask-Align's."""
+    """Both directions at once, with the outputs of `MaskAlign`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -93,24 +100,24 @@ class Student(nn.Module):
                 nn.init.normal_(table.weight, std=width**-0.5)
 
     def table(self, side: int) -> Tensor:
-        """The embedding (V, D) of side 0 (source) or 1 (target)."""
-        return (self.src_embedding if self.shared(side) else self.tgt_embedding).weight
+        """Return the embedding (V, D) of side 0 (source) or 1 (target)."""
+        return (self.src_embedding if self.uses_source_table(side) else self.tgt_embedding).weight
 
-    def starts(self, side: int) -> Tensor:
-        """(V,): 1 for pieces that begin a word."""
-        return self.src_starts if self.shared(side) else self.tgt_starts
+    def starting_pieces(self, side: int) -> Tensor:
+        """Return (V,): 1 for pieces that begin a word."""
+        return self.src_starts if self.uses_source_table(side) else self.tgt_starts
 
-    def shared(self, side: int) -> bool:
+    def uses_source_table(self, side: int) -> bool:
         return side == 0 or self.config.joint_vocab
 
-    def words(self, ids: Tensor, lengths: Tensor, side: int) -> Tensor:
-        """(B, L): true where a word begins."""
-        return valid(lengths, ids.shape[1]) & (self.starts(side)[ids] > 0)
+    def word_starts(self, ids: Tensor, lengths: Tensor, side: int) -> Tensor:
+        """Return (B, L): true where a word begins."""
+        return valid_places(lengths, ids.shape[1]) & (self.starting_pieces(side)[ids] > 0)
 
     def encode(self, ids: Tensor, lengths: Tensor, side: int) -> Tensor:
-        """Vectors (B, L, D) of the pieces in their surroundings."""
+        """Return vectors (B, L, D) of the pieces in their surroundings."""
         x = F.embedding(ids, self.table(side)) * self.config.width**0.5 + self.side[side]
-        rows = valid(lengths, ids.shape[1])[..., None].to(x.dtype)
+        rows = valid_places(lengths, ids.shape[1])[..., None].to(x.dtype)
         for layer in self.layers:
             x = layer(x, rows)
         return self.norm(x)
@@ -118,22 +125,29 @@ class Student(nn.Module):
     def forward(
         self, src: Tensor, src_lengths: Tensor, tgt: Tensor, tgt_lengths: Tensor
     ) -> tuple[Attention, Attention]:
+        """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
         x, y = self.encode(src, src_lengths, 0), self.encode(tgt, tgt_lengths, 1)
-        src_valid, tgt_valid = valid(src_lengths, src.shape[1]), valid(tgt_lengths, tgt.shape[1])
-        src_words, tgt_words = self.words(src, src_lengths, 0), self.words(tgt, tgt_lengths, 1)
+        src_valid, tgt_valid = (
+            valid_places(src_lengths, src.shape[1]),
+            valid_places(tgt_lengths, tgt.shape[1]),
+        )
+        src_words, tgt_words = (
+            self.word_starts(src, src_lengths, 0),
+            self.word_starts(tgt, tgt_lengths, 1),
+        )
         cells = tgt_words[:, :, None] & src_words[:, None, :]  # (B, T, S)
         scores = (self.query(y) * self.config.width**-0.5) @ self.key(x).transpose(1, 2)
         scores = scores.float()
         if self.config.diagonal:
-            away = distance(src_lengths, src.shape[1], tgt_lengths, tgt.shape[1])
+            away = diagonal_distance(src_lengths, src.shape[1], tgt_lengths, tgt.shape[1])
             scores = scores - self.diagonal[0] * away - self.diagonal[1] * away.square()
         nulls = self.tgt_null(y).float(), self.src_null(x).float()  # (B, T, 1), (B, S, 1)
         if self.config.refine:
-            fwd, bwd = both_ways(scores, nulls, cells)
+            fwd, bwd = softmax_both_ways(scores, nulls, cells)
             scores = scores + self.correction(
                 scores, fwd[..., 1:], bwd[..., 1:].transpose(1, 2), cells.float()
             )
-        fwd, bwd = both_ways(scores, nulls, cells)
+        fwd, bwd = softmax_both_ways(scores, nulls, cells)
         # Inside a word NULL is certain, so that the first piece decides.
         fwd_null = torch.where(tgt_words, fwd[..., 0], 1.0) * tgt_valid
         bwd_null = torch.where(src_words, bwd[..., 0], 1.0) * src_valid
@@ -145,8 +159,10 @@ class Student(nn.Module):
         )
 
 
-def both_ways(scores: Tensor, nulls: tuple[Tensor, Tensor], cells: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over the source (B, T, 1 + S) and over the target (B, S, 1 + T), NULL first."""
+def softmax_both_ways(
+    scores: Tensor, nulls: tuple[Tensor, Tensor], cells: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the softmax over sources (B, T, 1 + S) and over targets (B, S, 1 + T), NULL first."""
     scores = scores.masked_fill(~cells, -LARGE)
     return (
         torch.cat([nulls[0], scores], -1).softmax(-1),
@@ -154,8 +170,10 @@ def both_ways(scores: Tensor, nulls: tuple[Tensor, Tensor], cells: Tensor) -> tu
     )
 
 
-def distance(src_lengths: Tensor, src_size: int, tgt_lengths: Tensor, tgt_size: int) -> Tensor:
-    """(B, T, S): log(1 + pieces between a cell and the diagonal of its pair)."""
+def diagonal_distance(
+    src_lengths: Tensor, src_size: int, tgt_lengths: Tensor, tgt_size: int
+) -> Tensor:
+    """Return (B, T, S): log(1 + pieces between a cell and the diagonal of its pair)."""
     i = torch.arange(src_size, device=src_lengths.device) + 0.5
     j = torch.arange(tgt_size, device=src_lengths.device) + 0.5
     slope = src_lengths.float() / tgt_lengths.clamp(min=1).float()

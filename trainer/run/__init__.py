@@ -1,0 +1,1 @@
+"""The run folder: texts, checkpoints, initial weights."""

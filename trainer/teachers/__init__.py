@@ -1,0 +1,1 @@
+"""Who knows links of the text: statistics, files, bundles, other runs."""

@@ -1,22 +1,22 @@
-"""First embeddings from seed links: pieces that translate each other start out close together.
+"""Makes first embeddings from links: pieces that translate each other start out close together.
 
 A random vector per piece, plus the mean of its translations' random vectors. The network then need
-not discover the dictionary before it can use it. Knows caches and arrays, not the network.
+not discover the dictionary before it can use it.
 """
 
 import numpy as np
 
-from ..data.batches import TeacherLinks
+from ..data.teacher_links import TeacherLinks
 from ..data.token_cache import TokenCache
 
 SAMPLE = 300_000  # pairs looked at: enough for every piece of a 40k vocabulary
 BLOCK = 2048
 
 
-def translations(
+def count_translations(
     cache: TokenCache, links: TeacherLinks, src_vocab: int, total: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Linked pieces as (piece, piece, share): the shares of a piece's translations add up to 1.
+    """Return linked pieces as (piece, piece, share); the shares of one piece add up to 1.
 
     With separate vocabularies (`total` > `src_vocab`) target pieces count on from the source's.
     """
@@ -30,8 +30,9 @@ def translations(
         pair, t, s = np.nonzero(cells)
         # A word of many pieces counts as much as a word of one.
         weight = 1.0 / (cells.sum(1)[pair, s] * cells.sum(2)[pair, t])
-        src = cache.src.padded(indices)[0][pair, s]
-        tgt = cache.tgt.padded(indices)[0][pair, t] + offset
+        src = cache.src.padded_pieces(indices)[0][pair, s]
+        tgt = cache.tgt.padded_pieces(indices)[0][pair, t] + offset
+        # A pair of pieces is one number, piece · V + piece, in both orders.
         keys, place = np.unique(
             np.concatenate([keys, src * total + tgt, tgt * total + src]), return_inverse=True
         )
@@ -40,12 +41,12 @@ def translations(
     return rows, columns, weights / np.bincount(rows, weights, total)[rows]
 
 
-def embeddings(
+def lexicon_embeddings(
     cache: TokenCache, links: TeacherLinks, src_vocab: int, tgt_vocab: int, width: int, seed: int
 ) -> np.ndarray:
-    """Unit vectors (V, D); V is the joint vocabulary, or (tgt_vocab > 0) source then target."""
+    """Return unit vectors (V, D); V is the joint vocabulary, or (tgt_vocab > 0) both in turn."""
     total = src_vocab + tgt_vocab
-    rows, columns, shares = translations(cache, links, src_vocab, total)
+    rows, columns, shares = count_translations(cache, links, src_vocab, total)
     own = np.random.default_rng([seed, 2]).normal(size=(total, width)).astype(np.float32)
     vectors = own.copy()
     for start in range(0, len(rows), 1 << 18):  # a few hundred MB at a time

@@ -1,8 +1,9 @@
-"""The CUDA driver, call by call: every use of it in the engine goes through `Driver`.
-Knows `cuda-bindings` and nothing else; what the calls are for is the matter of `gpu`.
+"""Call the CUDA driver: every use of it in the engine goes through `Driver`.
 
 Pointers and streams are plain integers. A call that fails raises BackendError with the driver's
-own name for the reason, or OutOfMemory."""
+own name for the reason, or OutOfMemory. Does not keep anything: memory and contexts are the
+callers' to give back.
+"""
 
 from __future__ import annotations
 
@@ -47,20 +48,20 @@ class Driver:
 
     # ---- devices ----
 
-    def version(self) -> tuple[int, int]:
-        """The CUDA version that the driver supports."""
+    def cuda_version(self) -> tuple[int, int]:
+        """Return the CUDA version that the driver supports, like (12, 9)."""
         number = int(self._call(self._cuda.cuDriverGetVersion))
         return number // 1000, number % 1000 // 10
 
-    def count(self) -> int:
+    def count_devices(self) -> int:
         return int(self._call(self._cuda.cuDeviceGetCount))
 
-    def name(self, device: int) -> str:
+    def device_name(self, device: int) -> str:
         raw = self._call(self._cuda.cuDeviceGetName, 100, device)
         return bytes(raw).split(b"\0")[0].decode()
 
     def capability(self, device: int) -> tuple[int, int]:
-        """The compute capability, like (8, 0)."""
+        """Return the compute capability, like (8, 0)."""
         attribute = self._cuda.CUdevice_attribute
         major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
         minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
@@ -69,19 +70,19 @@ class Driver:
             int(self._call(self._cuda.cuDeviceGetAttribute, minor, device)),
         )
 
-    def open(self, device: int) -> Any:
-        """The device's own context, which ONNX Runtime and TensorRT use too."""
+    def retain_context(self, device: int) -> Any:
+        """Return the device's own context, which ONNX Runtime and TensorRT use too."""
         return self._call(self._cuda.cuDevicePrimaryCtxRetain, device)
 
-    def use(self, context: Any) -> None:
+    def set_context(self, context: Any) -> None:
         """Make a context the calling thread's."""
         self._call(self._cuda.cuCtxSetCurrent, context)
 
-    def close(self, device: int) -> None:
+    def release_context(self, device: int) -> None:
         self._call(self._cuda.cuDevicePrimaryCtxRelease, device)
 
-    def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the current context's device."""
+    def memory_sizes(self) -> tuple[int, int]:
+        """Return free and total bytes of the current context's device."""
         free, total = self._call(self._cuda.cuMemGetInfo)
         return int(free), int(total)
 
@@ -94,21 +95,21 @@ class Driver:
         self._call(self._cuda.cuMemFree, pointer)
 
     def allocate_host(self, size: int) -> int:
-        """Memory of the host that copies need not go around."""
+        """Allocate memory of the host that copies need not go around."""
         return int(self._call(self._cuda.cuMemAllocHost, size))
 
     def free_host(self, address: int) -> None:
         self._call(self._cuda.cuMemFreeHost, address)
 
     def copy_in(self, pointer: int, address: int, size: int, stream: int) -> None:
-        """From the host to the device."""
+        """Copy from the host to the device."""
         self._call(self._cuda.cuMemcpyHtoDAsync, pointer, address, size, stream)
 
     def copy_out(self, address: int, pointer: int, size: int, stream: int) -> None:
-        """From the device to the host."""
+        """Copy from the device to the host."""
         self._call(self._cuda.cuMemcpyDtoHAsync, address, pointer, size, stream)
 
-    def zero(self, pointer: int, size: int, stream: int) -> None:
+    def fill_zeros(self, pointer: int, size: int, stream: int) -> None:
         self._call(self._cuda.cuMemsetD8Async, pointer, 0, size, stream)
 
     # ---- streams ----
@@ -120,23 +121,23 @@ class Driver:
     def free_stream(self, stream: int) -> None:
         self._call(self._cuda.cuStreamDestroy, stream)
 
-    def wait(self, stream: int) -> None:
-        """Until all work on the stream is done."""
+    def wait_stream(self, stream: int) -> None:
+        """Wait until all work on the stream is done."""
         self._call(self._cuda.cuStreamSynchronize, stream)
 
     # ---- kernels ----
 
     def load_module(self, image: bytes) -> Any:
-        """A cubin, or PTX that ends with a zero byte."""
+        """Load a cubin, or PTX that ends with a zero byte."""
         return self._call(self._cuda.cuModuleLoadData, image)
 
     def unload_module(self, module: Any) -> None:
         self._call(self._cuda.cuModuleUnload, module)
 
-    def function(self, module: Any, name: str, shared: int) -> Any:
-        """A kernel of a module, allowed to use this much shared memory."""
+    def get_function(self, module: Any, name: str, shared: int) -> Any:
+        """Return a kernel of a module, allowed to use this many bytes of shared memory."""
         found = self._call(self._cuda.cuModuleGetFunction, module, name.encode())
-        if shared > 48 << 10:
+        if shared > 48 << 10:  # what every GPU grants without being asked
             attribute = self._cuda.CUfunction_attribute
             most = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call(self._cuda.cuFuncSetAttribute, found, most, shared)

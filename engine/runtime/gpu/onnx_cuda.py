@@ -1,41 +1,45 @@
-"""ONNX Runtime on GPUs: outputs stay on the device, where our kernel turns them into links.
-Knows I/O binding; sessions are made by `ort`, and memory and devices are the matter of `gpu`."""
+"""Run a model on GPUs with ONNX Runtime: outputs stay on the device, where they become links.
+
+Does not fall back to the CPU: what cannot run is an error with the reason.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import io
+import os
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from ...bundle.bundle import Bundle
 from ...errors import BackendError, BundleError
 from ...types import Batch, PackedLinks, WordIds
-from ..onnx_cpu import VERSION, cuda_session, is_full, need_cuda
+from ..backends import GpuOptions
+from ..model_graph import link_outputs
+from ..onnx_cpu import INPUT_TYPES, VERSION, check_outputs, start_session
 from .cuda_driver import Driver, OutOfMemory
-from .devices import (
-    Arrays,
-    Buffers,
-    Closes,
-    Device,
-    GpuOptions,
-    Gpus,
-    LinkFinder,
-    check_outputs,
-    close_all,
-    described,
-    link_finder,
-    open_devices,
-)
-from .kernel_ops import link_weights
+from .devices import Closeable, Device, close_all, describe_devices, open_devices
+from .lanes import LANES, Arrays, GpuBackend, StreamLane
+from .link_finder import LinkFinder, open_link_finder
 
+INSTALL = 'pip uninstall -y onnxruntime && pip install "mx-align[gpu]"'
+INSTALL_LIBRARIES = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 BATCH_TOKENS = 16384
-LANES = 2
-LINKS_SHARE = 8  # one part in so many of the memory is for links, the rest ONNX Runtime's
-_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_PROVIDER = "CUDAExecutionProvider"
+_LINKS_SHARE = 8  # one part in so many of the memory is for links, the rest ONNX Runtime's
+# y = Identity(x), one float: enough to see whether a provider starts.
+_IDENTITY_GRAPH = bytes.fromhex(
+    "08083a370a100a017812017922084964656e746974791201675a0f0a0178120a0a08080112040a020801"
+    "620f0a0179120a0a08080112040a02080142040a001011"
+)
 
 
-class OrtLane:
+class OnnxLane(StreamLane):
     """One stream's worth of calls of a session that the lanes of a device share."""
 
     def __init__(
@@ -46,105 +50,141 @@ class OrtLane:
         weights: tuple[str, str] = ("fwd", "bwd"),
         where: str = "cuda",
     ) -> None:
-        self.device, self.finder = device, finder
-        self._weights = weights
-        self._outputs = {node.name for node in session.get_outputs()}
-        self.finds_links = finder is not None
         self._session = session
+        self._weights = weights  # outputs that links are made of
+        self._outputs = {node.name for node in session.get_outputs()}
         self._where = where, device.number if where == "cuda" else 0
-        self._types = {node.name: _TYPES[node.type] for node in session.get_inputs()}
-        self._buffers = Buffers(device)
-        self._stream = device.driver.new_stream()
+        self._input_types = {node.name: INPUT_TYPES[node.type] for node in session.get_inputs()}
+        super().__init__(device, finder)
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays:
-        values = self._run(batch, outputs)
+        values = self._run_on_device(batch, outputs)
         return {name: value.numpy() for name, value in values.items()}
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
         assert self.finder is not None
-        values = self._run(batch, tuple(dict.fromkeys(self._weights)))
-        self.device.use()
+        values = self._run_on_device(batch, tuple(dict.fromkeys(self._weights)))
+        self.device.make_current()
         fwd, bwd = self._weights
         weights = values[fwd].data_ptr(), values[bwd].data_ptr()
-        return self.finder.find(self._buffers, weights, words, threshold, self._stream)
+        return self.finder.find_links(self._buffers, weights, words, threshold, self._stream)
 
-    def _run(self, batch: Batch, outputs: Sequence[str]) -> dict[str, Any]:
-        """The outputs as values of ONNX Runtime, on the device and complete."""
+    def _run_on_device(self, batch: Batch, outputs: Sequence[str]) -> dict[str, Any]:
+        """Return the outputs as values of ONNX Runtime, on the device and complete."""
         check_outputs(outputs, self._outputs)
         binding = self._session.io_binding()
         try:
-            for name, kind in self._types.items():  # copied to the device here
+            for name, kind in self._input_types.items():  # copied to the device here
                 binding.bind_cpu_input(name, np.ascontiguousarray(getattr(batch, name), kind))
             for name in outputs:
                 binding.bind_output(name, *self._where)
             self._session.run_with_iobinding(binding)
             binding.synchronize_outputs()  # our kernel runs on another stream
         except Exception as error:  # ONNX Runtime has no common class of its own errors
-            if is_full(str(error)):
+            if says_memory_is_full(str(error)):
                 # The reason stands at the end, behind the names of node and source file.
                 raise OutOfMemory(str(error).split("\n")[0][-120:]) from error
             raise
         return dict(zip(outputs, binding.get_outputs(), strict=True))
 
-    def drop(self) -> None:
-        self.device.use()
-        self.device.driver.wait(self._stream)  # a copy may be under way
-        self._buffers.drop()
-
-    def close(self) -> None:
-        self.device.use()
-        self.device.driver.wait(self._stream)
-        self._buffers.close()
-        self.device.driver.free_stream(self._stream)
-
 
 def open_cuda(
     bundle: Bundle,
-    precision: str | None,
-    threads: int,
-    options: GpuOptions | None = None,
+    dtype: str | None,
+    options: GpuOptions,
     *,
     driver: Driver | None = None,
-) -> Gpus:
-    """ONNX Runtime on all GPUs, or those of the options: a session for each, two calls at once."""
-    need_cuda()
-    precision = _precision(bundle, precision)
-    graph = bundle.graph(precision)
-    devices = open_devices(options or GpuOptions(), driver)
-    owned: list[Closes] = list(devices)
-    lanes: list[OrtLane] = []
+) -> GpuBackend:
+    """Open a bundle on all GPUs, or those of the options: a session for each, two calls at once."""
+    check_provider()
+    dtype = bundle.choose_dtype(dtype, "cuda")
+    graph = bundle.read_graph(dtype)
+    devices = open_devices(options, driver)
+    owned: list[Closeable] = list(devices)
+    lanes: list[OnnxLane] = []
     notes: list[str] = []
     try:
         for device in devices:
-            device.use()
-            finder, why = link_finder(device, bundle)
+            device.make_current()
+            finder, note = open_link_finder(device, bundle)
             owned += [finder] if finder else []
-            notes.append("links on the GPU" if finder else f"links on the CPU: {why}")
-            memory = device.limit - (device.limit // LINKS_SHARE if finder else 0)
+            notes.append(note)
+            memory = device.limit - (device.limit // _LINKS_SHARE if finder else 0)
             device.reserve(memory)
-            session = cuda_session(graph, device.number, memory, f"{bundle.path} ({precision})")
-            weights = link_weights(graph)
+            session = start_cuda_session(graph, device.number, memory, f"{bundle.path} ({dtype})")
+            weights = link_outputs(graph)
             for _ in range(LANES):
-                lanes.append(OrtLane(session, device, finder, weights))
+                lanes.append(OnnxLane(session, device, finder, weights))
     except BaseException:
         close_all([*owned, *lanes])
         raise
     note = " | ".join(dict.fromkeys(notes))
-    about = f"ONNX Runtime {VERSION}, cuda, {described(devices)}, {precision}, {note}"
-    return Gpus("cuda", precision, lanes, BATCH_TOKENS, about, owned)
+    about = f"ONNX Runtime {VERSION}, cuda, {describe_devices(devices)}, {dtype}, {note}"
+    return GpuBackend("cuda", dtype, lanes, BATCH_TOKENS, about, owned)
 
 
-def _precision(bundle: Bundle, precision: str | None) -> str:
-    if precision is None:
-        found = [name for name in ("fp16", "fp32") if name in bundle.precisions]
-        if not found:
-            raise BackendError(f"CUDA: {bundle.path} has no fp16 or fp32 graph")
-        return found[0]
-    if precision == "int8":
-        # ONNX Runtime would take the CPU for all that CUDA cannot multiply, and not say so.
-        raise BackendError("CUDA: int8 graphs are for CPUs; give --dtype fp16 or --backend cpu")
-    if precision not in bundle.precisions:
-        raise BundleError(
-            f"{bundle.path} has no {precision} graph; it has {', '.join(bundle.precisions)}"
+# ---- sessions ----
+
+
+def check_provider() -> None:
+    """Raise BackendError if this ONNX Runtime was made without CUDA."""
+    if _PROVIDER not in onnxruntime.get_available_providers():
+        raise BackendError(f"CUDA: this ONNX Runtime has no CUDA provider; {INSTALL}")
+
+
+def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> Any:
+    """Load a graph into a session on a GPU, with at most `memory` bytes.
+
+    Raises BackendError with the reason if it would have run on the CPU instead, which ONNX Runtime
+    does in silence.
+    """
+    if hasattr(onnxruntime, "preload_dlls"):  # CUDA and cuDNN that came as Python packages
+        with redirect_stdout(io.StringIO()):  # where it tells of failures; links belong there
+            onnxruntime.preload_dlls()
+    options = {
+        "device_id": str(device),
+        "gpu_mem_limit": str(memory),
+        "arena_extend_strategy": "kSameAsRequested",
+        "use_tf32": "0",
+    }
+    try:
+        session = start_session(graph, [(_PROVIDER, options)], where)
+    except BundleError as error:  # of the GPU, it seems: the CPU may still do
+        kind = OutOfMemory if says_memory_is_full(str(error)) else BackendError
+        raise kind(f"CUDA: {error}") from error
+    if _PROVIDER not in session.get_providers():
+        reason = (
+            find_missing_library() or "no usable GPU, or a driver that is too old (docs/gpu.md)"
         )
-    return precision
+        raise BackendError(f"CUDA: its provider did not start: {reason}")
+    return session
+
+
+def try_cuda(device: int) -> None:
+    """Raise BackendError with the reason if a session on this GPU does not start."""
+    start_cuda_session(_IDENTITY_GRAPH, device, 1 << 26, "a graph that does nothing")
+
+
+def find_missing_library() -> str:
+    """Say why the provider's library does not load, by loading it ourselves; "" if it does.
+
+    Only for when ONNX Runtime has failed to: loaded before it tries, the library would not find it.
+    """
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    form = "{}.dll" if os.name == "nt" else "lib{}.so"
+    try:
+        shared = folder / form.format("onnxruntime_providers_shared")
+        ctypes.CDLL(str(shared), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / form.format("onnxruntime_providers_cuda")))
+    except OSError as error:
+        reason = str(error).strip().split("\n")[0][:300]
+        return f"{reason} (docs/gpu.md has the versions of CUDA and cuDNN)"
+    return ""
+
+
+def says_memory_is_full(text: str) -> bool:
+    """Tell whether a message of ONNX Runtime says that memory ran out: the GPU's, or what was
+    allowed of it. There is no class of errors for it."""
+    signs = ("failed to allocate memory", "smaller than requested bytes", "out of memory",
+             "alloc_failed")  # fmt: skip
+    return any(sign in text.lower() for sign in signs)

@@ -1,6 +1,8 @@
-"""TensorRT, call by call: every use of it in the engine goes through `Api`, `Engine`, `Context`.
-Knows `tensorrt` (10.9 and later) and `tensorrt_rtx`, which have one interface; what is built, kept
-and run is the matter of `trt` and `trt_rtx`."""
+"""Call TensorRT: every use of it in the engine goes through `TensorrtApi`, `Plan`, `PlanContext`.
+
+`tensorrt` (10.9 and later) and `tensorrt_rtx` have one interface. What NVIDIA calls an engine or a
+plan, a graph compiled for one kind of GPU, is a plan here. Does not decide what is built or kept.
+"""
 
 import importlib
 import importlib.util
@@ -10,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BackendError
+from ..model_graph import KERNEL_OF_OP
 from .cuda_driver import OutOfMemory
-from .kernel_ops import KERNEL_OF
-from .kernels.launch import Archive, Entry
+from .kernels.launch import KernelArchive, KernelEntry
 
 INSTALL = {
     "tensorrt": 'pip install "mx-align[trt]"',
@@ -21,7 +23,7 @@ INSTALL = {
 TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
 
 # TensorRT keeps one list of plugins for the whole process, which nothing can be taken from: what
-# was registered once stays so for every `Api`. (package, namespace) -> ops.
+# was registered once stays so for every `TensorrtApi`. (package, namespace) -> ops.
 _REGISTERED: dict[tuple[str, str], frozenset[str]] = {}
 _REGISTERING = threading.Lock()
 
@@ -30,7 +32,7 @@ Progress = Callable[[str, int, int], None]  # phase, step, of how many
 
 
 @dataclass(frozen=True)
-class Plugins:
+class PluginSet:
     """Ops that TensorRT knows as plugins of a namespace."""
 
     namespace: str
@@ -38,19 +40,19 @@ class Plugins:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ShapeProfile:
     """The smallest, the usual and the largest shape of each input."""
 
     shapes: Mapping[str, tuple[Shape, Shape, Shape]]
 
 
 def check_installed(package: str) -> None:
-    """An error if a package is not there; without loading it, which takes seconds."""
+    """Raise BackendError if a package is not there; without loading it, which takes seconds."""
     if importlib.util.find_spec(package) is None:
         raise BackendError(f"{TITLES[package]}: {package} is not installed; {INSTALL[package]}")
 
 
-class Api:
+class TensorrtApi:
     """One of the two packages."""
 
     def __init__(self, package: str) -> None:
@@ -80,7 +82,8 @@ class Api:
 
         return Logger()
 
-    def _failed(self, what: str) -> BackendError:
+    def explain_failure(self, what: str) -> BackendError:
+        """Return an error with the reason that TensorRT logged for what it did not do."""
         text = " ".join(self._errors)
         reason = self._errors[0][:300] if self._errors else "no reason given"
         self._errors.clear()
@@ -88,26 +91,27 @@ class Api:
             return OutOfMemory(f"{TITLES[self.package]}: {what}: {reason}")
         return BackendError(f"{TITLES[self.package]}: {what}: {reason}")
 
-    def _made(self, kind: Any) -> Any:
-        """A builder or a runtime; without a usable GPU there is none, and no error of its own."""
+    def _start_part(self, kind: Any) -> Any:
+        """Start a builder or a runtime; without a usable GPU there is none, and no error of its
+        own."""
         try:
             return kind(self._logger)
         except (TypeError, RuntimeError):
-            raise self._failed("does not start") from None
+            raise self.explain_failure("does not start") from None
 
-    def builds_for(self, capability: tuple[int, int]) -> bool:
-        """Whether there are engines for GPUs of this compute capability, as far as it can be told
-        without building one."""
+    def can_build_for(self, capability: tuple[int, int]) -> bool:
+        """Tell whether there are plans for GPUs of this compute capability, as far as it can be
+        told without building one."""
         if self.package == "tensorrt":
             return True
         return hasattr(self._trt.ComputeCapability, "SM{}{}".format(*capability))
 
     # ---- building ----
 
-    def build(
+    def build_plan(
         self,
         graph: bytes,
-        profiles: Sequence[Profile],
+        profiles: Sequence[ShapeProfile],
         *,
         workspace: int | None = None,
         memory: int | None = None,
@@ -116,43 +120,49 @@ class Api:
         plugins: bool = False,
         progress: Progress | None = None,
     ) -> tuple[bytes, bytes]:
-        """An engine, serialised, and what was learnt about speeds for the next build.
+        """Return a plan, serialised, and what was learnt about speeds for the next build.
 
-        `workspace` bounds what the engine may use beside its values, `memory` what trying out its
+        `workspace` bounds what the plan may use beside its values, `memory` what trying out its
         kernels may. `capabilities`, like "SM86", are for TensorRT for RTX, which builds for GPUs
         that are not there. `plugins` says that nodes are marked as such. Types are those of the
-        graph: a float16 graph gives a float16 engine.
+        graph: a float16 graph gives a float16 plan.
         """
         trt = self._trt
         self._errors.clear()
-        builder = self._made(trt.Builder)
-        network = builder.create_network(self._network_flags(plugins))
+        builder = self._start_part(trt.Builder)
+        flags = trt.NetworkDefinitionCreationFlag
+        wanted = [flags.STRONGLY_TYPED, *([flags.PREFER_AOT_PYTHON_PLUGINS] if plugins else [])]
+        network = builder.create_network(sum(1 << int(flag) for flag in wanted))
         parser = trt.OnnxParser(network, self._logger)  # owns weights: it must outlive the build
-        if not self._tried(parser.parse, graph):
+        if not self._try_call(parser.parse, graph):
             problems = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
             self._errors[:0] = problems
-            raise self._failed("cannot read the graph")
+            raise self.explain_failure("cannot read the graph")
         config = builder.create_builder_config()
-        self._bound(config, workspace, memory)
-        self._aim(config, capabilities)
+        pools = trt.MemoryPoolType
+        if workspace is not None:
+            config.set_memory_pool_limit(pools.WORKSPACE, workspace)
+        if memory is not None and self.package == "tensorrt":  # the other one tries out nothing
+            config.set_memory_pool_limit(pools.TACTIC_DRAM, memory)
+        self._set_capabilities(config, capabilities)
         for profile in profiles:
             made = builder.create_optimization_profile()
             for name, shapes in profile.shapes.items():
                 made.set_shape(name, *shapes)
             if config.add_optimization_profile(made) < 0:
-                raise self._failed("refused a profile")
-        cache = self._timing_cache(config, timings)
+                raise self.explain_failure("refused a profile")
+        cache = self._set_timing_cache(config, timings)
         if progress is not None:
-            monitor = self._monitor(progress)
+            monitor = self._new_monitor(progress)
             config.progress_monitor = monitor
-        engine = self._tried(builder.build_serialized_network, network, config)
-        if engine is None:
-            raise self._failed("cannot build the engine")
+        plan = self._try_call(builder.build_serialized_network, network, config)
+        if plan is None:
+            raise self.explain_failure("cannot build the engine")
         kept = bytes(memoryview(cache.serialize())) if cache is not None else b""
-        return bytes(memoryview(engine)), kept
+        return bytes(memoryview(plan)), kept
 
-    def _tried(self, call: Any, *arguments: Any) -> Any:
-        """What a call gives that runs Python of plugins; None, and the reason kept, if that
+    def _try_call(self, call: Any, *arguments: Any) -> Any:
+        """Return what a call gives that runs Python of plugins; None, and the reason kept, if that
         fails."""
         try:
             return call(*arguments)
@@ -160,14 +170,7 @@ class Api:
             self._errors.append(f"{type(error).__name__}: {error}")
             return None
 
-    def _bound(self, config: Any, workspace: int | None, memory: int | None) -> None:
-        pools = self._trt.MemoryPoolType
-        if workspace is not None:
-            config.set_memory_pool_limit(pools.WORKSPACE, workspace)
-        if memory is not None and self.package == "tensorrt":  # the other one tries out nothing
-            config.set_memory_pool_limit(pools.TACTIC_DRAM, memory)
-
-    def _aim(self, config: Any, capabilities: Sequence[str]) -> None:
+    def _set_capabilities(self, config: Any, capabilities: Sequence[str]) -> None:
         if not capabilities:
             return
         known = self._trt.ComputeCapability
@@ -177,15 +180,11 @@ class Api:
                 raise BackendError(f"{TITLES[self.package]}: it has no engines for {name}")
             config.set_compute_capability(getattr(known, name), place)
 
-    def _network_flags(self, plugins: bool) -> int:
-        flags = self._trt.NetworkDefinitionCreationFlag
-        value = 1 << int(flags.STRONGLY_TYPED)
-        if plugins:
-            value |= 1 << int(flags.PREFER_AOT_PYTHON_PLUGINS)
-        return value
+    def _set_timing_cache(self, config: Any, timings: bytes) -> Any:
+        """Give the build what earlier ones learnt about speeds.
 
-    def _timing_cache(self, config: Any, timings: bytes) -> Any:
-        """TensorRT for RTX measures nothing when it builds, so it has none."""
+        TensorRT for RTX measures nothing when it builds, so it has no such cache: None.
+        """
         if self.package != "tensorrt":
             return None
         cache = config.create_timing_cache(timings)
@@ -194,7 +193,7 @@ class Api:
             config.set_timing_cache(cache, False)
         return cache
 
-    def _monitor(self, progress: Progress) -> Any:
+    def _new_monitor(self, progress: Progress) -> Any:
         trt = self._trt
 
         class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
@@ -216,28 +215,31 @@ class Api:
 
     # ---- our kernels as plugins ----
 
-    def register(self, archive: Archive, dtype: str) -> Plugins:
+    def register_plugins(self, archive: KernelArchive, dtype: str) -> PluginSet:
         """Register plugins for the ops that the archive has kernels for.
 
-        The kernels' PTX becomes a part of the engine: nothing of Python runs with it. Each archive
+        The kernels' PTX becomes a part of the plan: nothing of Python runs with it. Each archive
         has a namespace of its own, as another model or GPU needs other kernels of the same name.
         """
         namespace = f"mx_{archive.digest[:16]}_{dtype}"
         with _REGISTERING:
             if (self.package, namespace) not in _REGISTERED:
-                ops = self._register(archive, dtype, namespace)
+                ops = self._register_ops(archive, dtype, namespace)
                 _REGISTERED[self.package, namespace] = ops
-            return Plugins(namespace, _REGISTERED[self.package, namespace])
+            return PluginSet(namespace, _REGISTERED[self.package, namespace])
 
-    def _register(self, archive: Archive, dtype: str, namespace: str) -> frozenset[str]:
-        makers = {"StaticAttention": _static_plugin, "LeakyAttention": _leaky_plugin}
+    def _register_ops(self, archive: KernelArchive, dtype: str, namespace: str) -> frozenset[str]:
+        makers = {
+            "StaticAttention": _add_static_attention,
+            "LeakyAttention": _add_leaky_attention,
+        }
         found = set()
         try:
             plugin: Any = importlib.import_module(f"{self.package}.plugin")
-            for op, make in makers.items():
-                entry = archive.entries.get((KERNEL_OF[op], dtype))
+            for op, add in makers.items():
+                entry = archive.entries.get((KERNEL_OF_OP[op], dtype))
                 if entry is not None:
-                    make(self._trt, plugin, f"{namespace}::{op}", entry, archive.ptx(entry))
+                    add(self._trt, plugin, f"{namespace}::{op}", entry, archive.ptx(entry))
                     found.add(op)
         except Exception as error:  # too old, or not the interface that we know
             line = f"{type(error).__name__}: {error}".split("\n")[0]
@@ -246,35 +248,20 @@ class Api:
 
     # ---- running ----
 
-    def load(self, engine: bytes) -> "Engine":
-        """An engine on the current device; an error if it was made elsewhere or is damaged."""
+    def load_plan(self, data: bytes) -> "Plan":
+        """Load a plan for the current device; an error if it was made elsewhere or is damaged."""
         self._errors.clear()
-        runtime = self._made(self._trt.Runtime)
-        loaded = runtime.deserialize_cuda_engine(engine)
+        runtime = self._start_part(self._trt.Runtime)
+        loaded = runtime.deserialize_cuda_engine(data)
         if loaded is None:
-            raise self._failed("cannot load the engine")
-        return Engine(self, self._trt, runtime, loaded)
+            raise self.explain_failure("cannot load the engine")
+        return Plan(self, self._trt, runtime, loaded)
 
 
-def _annotated(function: Any, types: Mapping[str, Any]) -> Any:
-    # TensorRT reads the signature; the types exist only where it is installed.
-    function.__annotations__ = dict(types)
-    return function
+# ---- plugins ----
 
 
-def _add(plugin: Any, name: str, describe: Any, inputs: Sequence[str], outputs: int,
-         implement: Any) -> None:  # fmt: skip
-    """Register an op with tensors, `heads` and so many outputs, and its kernel."""
-    tensor = plugin.TensorDesc
-    given = tensor if outputs == 1 else tuple.__class_getitem__((tensor,) * outputs)
-    types = {**dict.fromkeys(inputs, tensor), "heads": int, "return": given}
-    plugin.register(name)(_annotated(describe, types))
-    launch = (str, bytes, plugin.KernelLaunchParams, plugin.SymIntExprs)
-    returned = tuple.__class_getitem__(launch)
-    plugin.aot_impl(name)(_annotated(implement, {"return": returned}))
-
-
-def _static_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) -> None:
+def _add_static_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
     def describe(q, k, v, lengths, mask, heads):  # type: ignore[no-untyped-def]
         return k.like()
 
@@ -284,12 +271,12 @@ def _static_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) -
         strides = [length * width, width, head]
         numbers = [q.shape_expr[0], length, heads, *(4 * strides)]
         grid = k.shape_expr[0] * heads, plugin.cdiv(length, entry.constants["ROWS"])
-        return _launch(plugin, entry, ptx, grid, (5, numbers, 1))
+        return _describe_launch(plugin, entry, ptx, grid, (5, numbers, 1))
 
-    _add(plugin, name, describe, ("q", "k", "v", "lengths", "mask"), 1, implement)
+    _add_op(plugin, name, describe, ("q", "k", "v", "lengths", "mask"), 1, implement)
 
 
-def _leaky_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) -> None:
+def _add_leaky_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
     def describe(q, k, null_key, mask, heads):  # type: ignore[no-untyped-def]
         batch, n_tgt, n_src = q.shape_expr[0], q.shape_expr[1], k.shape_expr[1]
         return (
@@ -304,16 +291,39 @@ def _leaky_plugin(trt: Any, plugin: Any, name: str, entry: Entry, ptx: bytes) ->
         n_tgt, n_src, width = q.shape_expr[1], k.shape_expr[1], heads * head
         numbers = [n_tgt, n_src, n_tgt * width, width, head, n_src * width, width, head]
         grid = q.shape_expr[0], plugin.cdiv(n_tgt, entry.constants["ROWS"])
-        return _launch(plugin, entry, ptx, grid, (4, numbers, 2))
+        return _describe_launch(plugin, entry, ptx, grid, (4, numbers, 2))
 
-    _add(plugin, name, describe, ("q", "k", "null_key", "mask"), 2, implement)
+    _add_op(plugin, name, describe, ("q", "k", "null_key", "mask"), 2, implement)
 
 
-def _launch(
-    plugin: Any, entry: Entry, ptx: bytes, grid: Any, arguments: tuple[int, Sequence[Any], int]
+def _add_op(
+    plugin: Any, name: str, describe: Any, inputs: Sequence[str], outputs: int, implement: Any
+) -> None:
+    """Register an op with tensors, `heads` and so many outputs, and its kernel.
+
+    TensorRT reads the types from the signatures; they exist only where it is installed.
+    """
+    tensor = plugin.TensorDesc
+    returned = tensor if outputs == 1 else tuple.__class_getitem__((tensor,) * outputs)
+    describe.__annotations__ = {**dict.fromkeys(inputs, tensor), "heads": int, "return": returned}
+    plugin.register(name)(describe)
+    launch = (str, bytes, plugin.KernelLaunchParams, plugin.SymIntExprs)
+    implement.__annotations__ = {"return": tuple.__class_getitem__(launch)}
+    plugin.aot_impl(name)(implement)
+
+
+def _describe_launch(
+    plugin: Any,
+    entry: KernelEntry,
+    ptx: bytes,
+    grid: Any,
+    arguments: tuple[int, Sequence[Any], int],
 ) -> Any:
-    """What an ahead-of-time implementation returns. The kernel gets the inputs' pointers, numbers,
-    and the outputs' pointers: that is the order of our kernels' arguments."""
+    """Return what an ahead-of-time implementation must: the kernel and how to launch it.
+
+    The kernel gets the inputs' pointers, numbers, and the outputs' pointers: that is the order of
+    our kernels' arguments.
+    """
     inputs, numbers, outputs = arguments
     kinds = [kind[:1] == "*" for kind in entry.arguments]
     if kinds != [True] * inputs + [False] * len(numbers) + [True] * outputs:
@@ -326,39 +336,42 @@ def _launch(
     return entry.entry, ptx, parameters, extra
 
 
-class Engine:
-    """A loaded engine."""
+# ---- running ----
 
-    def __init__(self, api: Api, trt: Any, runtime: Any, engine: Any) -> None:
+
+class Plan:
+    """A graph compiled for a GPU, loaded."""
+
+    def __init__(self, api: TensorrtApi, trt: Any, runtime: Any, engine: Any) -> None:
         self._api, self._trt, self._runtime, self._engine = api, trt, runtime, engine
 
-    def memory(self, profile: int) -> int:
-        """Bytes of device memory that a context needs while it runs with a profile."""
+    def memory_size(self, profile: int) -> int:
+        """Return the bytes of device memory that a context needs while it runs with a profile."""
         return int(self._engine.get_device_memory_size_for_profile_v2(profile))
 
-    def wide(self, name: str) -> bool:
-        """Whether an input has 64-bit integers."""
+    def takes_int64(self, name: str) -> bool:
+        """Tell whether an input has 64-bit integers."""
         return bool(self._engine.get_tensor_dtype(name) == self._trt.int64)
 
-    def outputs(self) -> list[str]:
-        """The names of all outputs; each needs an address in every run."""
+    def output_names(self) -> list[str]:
+        """Name all outputs; each needs an address in every run."""
         engine, mode = self._engine, self._trt.TensorIOMode.OUTPUT
         names = [str(engine.get_tensor_name(i)) for i in range(engine.num_io_tensors)]
         return [name for name in names if engine.get_tensor_mode(name) == mode]
 
-    def context(self) -> "Context":
-        """Something to run with, whose memory is given for each run."""
+    def new_context(self) -> "PlanContext":
+        """Make something to run with, whose memory is given for each run."""
         strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self._engine.create_execution_context(strategy)
         if context is None:
-            raise self._api._failed("cannot make an execution context")
-        return Context(self._api, context)
+            raise self._api.explain_failure("cannot make an execution context")
+        return PlanContext(self._api, context)
 
 
-class Context:
+class PlanContext:
     """State of one run at a time."""
 
-    def __init__(self, api: Api, context: Any) -> None:
+    def __init__(self, api: TensorrtApi, context: Any) -> None:
         self._api, self._context = api, context
         self._profile = -1
 
@@ -384,4 +397,4 @@ class Context:
 
     def _check(self, done: bool, what: str) -> None:
         if not done:
-            raise self._api._failed(f"refused {what}")
+            raise self._api.explain_failure(f"refused {what}")

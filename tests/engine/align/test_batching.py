@@ -2,8 +2,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ....engine.align import batching
-from ....engine.align.batching import MAX_PIECES, batches, pack, padded, plan, too_long
+from ....engine.align.batching import (
+    MAX_PIECES,
+    find_too_long,
+    pack_batch,
+    plan_batches,
+    plan_units,
+)
+from ....engine.runtime.backends import pad_lengths
 from ....engine.types import Pieces
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=30)
@@ -23,7 +29,7 @@ def pieces(lengths, rng) -> Pieces:
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 40))
 def test_every_pair_is_planned_and_its_windows_divide_it(lengths, max_length):
-    units = plan(*arrays(lengths), max_length)
+    units = plan_units(*arrays(lengths), max_length)
     for pair, (n_src, n_tgt) in enumerate(lengths):
         mine = np.flatnonzero(units.pair == pair)
         if not n_src or not n_tgt:
@@ -44,7 +50,7 @@ def test_every_pair_is_planned_and_its_windows_divide_it(lengths, max_length):
 
 
 def test_windows_overlap_by_half_and_own_their_middle():
-    units = plan(np.array([1000]), np.array([900]), 256)
+    units = plan_units(np.array([1000]), np.array([900]), 256)
     assert units.by_src.all()
     assert (np.diff(units.src_start) <= 128).all()
     inner = slice(1, -1)
@@ -54,19 +60,20 @@ def test_windows_overlap_by_half_and_own_their_middle():
 
 def test_a_pair_too_long_even_for_windows_is_left_out():
     n_src, n_tgt = np.array([MAX_PIECES + 1, MAX_PIECES, 3]), np.array([5, 5, 3])
-    assert too_long(n_src, n_tgt).tolist() == [True, False, False]
-    assert set(plan(n_src, n_tgt, 256).pair) == {1, 2}
+    assert find_too_long(n_src, n_tgt).tolist() == [True, False, False]
+    assert set(plan_units(n_src, n_tgt, 256).pair) == {1, 2}
 
 
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 40), st.integers(1, 300))
 def test_batches_hold_each_unit_once_in_the_shape_of_its_own_lengths(lengths, max_length, tokens):
-    units = plan(*arrays(lengths), max_length)
+    units = plan_units(*arrays(lengths), max_length)
     seen = []
-    for places, n_src, n_tgt in batches(units, tokens):
+    for planned in plan_batches(units, tokens):
+        places, n_src, n_tgt = planned.places, planned.n_src, planned.n_tgt
         assert len(places) == 1 or len(places) * max(n_src, n_tgt) <= tokens
-        assert (padded(units.src_length[places]) == n_src).all()
-        assert (padded(units.tgt_length[places]) == n_tgt).all()
+        assert (pad_lengths(units.src_length[places]) == n_src).all()
+        assert (pad_lengths(units.tgt_length[places]) == n_tgt).all()
         seen += places.tolist()
     assert sorted(seen) == list(range(len(units.pair)))
 
@@ -77,9 +84,10 @@ def test_packed_ids_are_those_of_the_unit_and_zero_behind(lengths, max_length):
     rng = np.random.default_rng(1)
     n_src, n_tgt = arrays(lengths)
     src, tgt = pieces(n_src, rng), pieces(n_tgt, rng)
-    units = plan(n_src, n_tgt, max_length)
-    for places, size, other in batches(units, 100):
-        batch = pack(units, places, size, other, src, tgt)
+    units = plan_units(n_src, n_tgt, max_length)
+    for planned in plan_batches(units, 100):
+        places, size, other = planned.places, planned.n_src, planned.n_tgt
+        batch = pack_batch(planned, src, tgt)
         for row, unit in enumerate(places):
             first = src.offsets[units.pair[unit]] + units.src_start[unit]
             ids = src.ids[first : first + units.src_length[unit]]
@@ -91,7 +99,7 @@ def test_packed_ids_are_those_of_the_unit_and_zero_behind(lengths, max_length):
 
 def test_padding_rises_and_never_shrinks():
     lengths = np.arange(1, 3000)
-    sizes = padded(lengths)
+    sizes = pad_lengths(lengths)
     assert (sizes >= lengths).all() and (np.diff(sizes) >= 0).all()
     assert (sizes - lengths < 16).all()
-    assert batching.padded(sizes).tolist() == sizes.tolist()
+    assert pad_lengths(sizes).tolist() == sizes.tolist()

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ....engine.align.batching import batches, pack, plan
-from ....engine.align.decoding import MODES, Rule, find, link
-from ....engine.links.heuristics import METHODS, symmetrize
+from ....engine.align.batching import pack_batch, plan_batches, plan_units
+from ....engine.align.decoding import MODES, LinkRule, find_piece_links, link_words
+from ....engine.links.heuristics import JOIN_METHODS, join_directions
 from ....engine.runtime.reference import pool_words
 from ....engine.types import Pieces
 
@@ -57,12 +57,12 @@ def decoded(rule, counts, max_length, tokens=60, seed=1):
     rng = np.random.default_rng(seed)
     src, tgt = (sentences(rng, [pair[side] for pair in counts]) for side in (0, 1))
     oracle = Oracle(rng, src, tgt)
-    units = plan(np.diff(src.offsets), np.diff(tgt.offsets), max_length)
+    units = plan_units(np.diff(src.offsets), np.diff(tgt.offsets), max_length)
     found = []
-    for places, n_src, n_tgt in batches(units, tokens):
-        batch = pack(units, places, n_src, n_tgt, src, tgt)
-        found.append(find(rule, oracle.run(units, batch), units, batch))
-    return link(rule, found, src, tgt), oracle, src, tgt
+    for planned in plan_batches(units, tokens):
+        batch = pack_batch(planned, src, tgt)
+        found.append(find_piece_links(rule, oracle.run(units, batch), units, batch))
+    return link_words(rule, found, src, tgt), oracle, src, tgt
 
 
 def rows(links, pair):
@@ -91,7 +91,7 @@ COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=8)
 @settings(deadline=None)
 @given(COUNTS, st.sampled_from([0.05, 0.5, 0.95]), st.integers(0, 99))
 def test_soft_links_against_loops(counts, threshold, seed):
-    rule = Rule(threshold=threshold, sure=0.8)
+    rule = LinkRule(threshold=threshold, sure=0.8)
     links, oracle, src, tgt = decoded(rule, counts, 64, seed=seed)
     assert len(links.offsets) == len(counts) + 1
     for pair, (n_src, n_tgt) in enumerate(counts):
@@ -109,7 +109,7 @@ def test_soft_links_against_loops(counts, threshold, seed):
 @settings(deadline=None)
 @given(COUNTS, st.sampled_from([None, 0.5]), st.sampled_from(MODES[1:]), st.integers(0, 99))
 def test_directions_and_heuristics_against_loops(counts, threshold, mode, seed):
-    links, oracle, src, tgt = decoded(Rule(mode, threshold), counts, 64, seed=seed)
+    links, oracle, src, tgt = decoded(LinkRule(mode, threshold), counts, 64, seed=seed)
     for pair in range(len(counts)):
         s, t = words_of(src, pair), words_of(tgt, pair)
         cells, nulls = oracle.cells, oracle.nulls
@@ -119,15 +119,15 @@ def test_directions_and_heuristics_against_loops(counts, threshold, mode, seed):
             fwd, bwd = set(), set()
         bwd = {(i, j) for j, i in bwd}
         wanted = {"forward": fwd, "backward": bwd}.get(mode)
-        if mode in METHODS:
-            wanted = symmetrize(mode, fwd, bwd)
+        if mode in JOIN_METHODS:
+            wanted = join_directions(mode, fwd, bwd)
         assert rows(links, pair) == sorted(wanted)
 
 
 @settings(deadline=None)
 @given(COUNTS, st.integers(0, 99))
 def test_null_weights_of_a_word_are_the_lowest_of_its_pieces(counts, seed):
-    links, oracle, src, tgt = decoded(Rule(nulls=True), counts, 64, seed=seed)
+    links, oracle, src, tgt = decoded(LinkRule(nulls=True), counts, 64, seed=seed)
     for side, found, name in ((src, links.src_null, "bwd_null"), (tgt, links.tgt_null, "fwd_null")):
         wanted = []
         for pair, (n_src, n_tgt) in enumerate(counts):
@@ -143,7 +143,7 @@ def test_null_weights_of_a_word_are_the_lowest_of_its_pieces(counts, seed):
 @pytest.mark.parametrize("tokens", [16, 1000])
 def test_windows_give_what_one_look_at_the_pair_gives_near_the_diagonal(n_src, n_tgt, tokens):
     counts = [(3, 3), (n_src, n_tgt), (4, 2)]
-    rule = Rule(threshold=0.9, nulls=True)
+    rule = LinkRule(threshold=0.9, nulls=True)
     cut, *_ = decoded(rule, counts, 24, tokens)
     whole, *_ = decoded(rule, counts, 1000, tokens)
     assert cut.src_null.tolist() == whole.src_null.tolist()
@@ -157,6 +157,6 @@ def test_windows_give_what_one_look_at_the_pair_gives_near_the_diagonal(n_src, n
 
 @pytest.mark.parametrize("mode", ["forward", "backward"])
 def test_a_piece_has_one_partner_even_across_windows(mode):
-    links, *_ = decoded(Rule(mode, 0.05), [(40, 44)], 16)
-    _, _, src, tgt = decoded(Rule(mode, 0.05), [(40, 44)], 16)
+    links, *_ = decoded(LinkRule(mode, 0.05), [(40, 44)], 16)
+    _, _, src, tgt = decoded(LinkRule(mode, 0.05), [(40, 44)], 16)
     assert 0 < len(links.src) <= len(tgt.ids if mode == "forward" else src.ids)

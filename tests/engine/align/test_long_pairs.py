@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ....engine.align import long_pairs as cuts
 from ....engine.aligner import Aligner
-from ....engine.bundle.bundle import Thresholds, write_bundle
+from ....engine.bundle.manifest import Thresholds
+from ....engine.bundle.writing import write_bundle
 from ...support.bundles import write_toy
 
 WORDS = [f"w{k}" for k in range(400)]
@@ -430,7 +431,7 @@ def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypat
 def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
     """A line of one sentence is aligned at once, and one of two sentences in one of them, too."""
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
-    tokenizer = aligner.bundle.tokenizers()[0]
+    tokenizer = aligner.bundle.tokenizers[0]
     one = WORDS[:30]
 
     def looks(src, tgt):
@@ -490,7 +491,7 @@ def test_a_bundle_whose_threshold_is_0(tmp_path):
     """Cells outside the sentences have the score 0 and are no links, in the first look as well."""
     old = write_toy(tmp_path / "old.mx")
     none = replace(old.manifest, thresholds=Thresholds(0.0, 0.5, 0.0, "by hand"))
-    files = {name: old.read(name) for name in old.manifest.files}
+    files = {name: old.read_file(name) for name in old.manifest.files}
     made = write_bundle(tmp_path / "new.mx", none, files)
     aligner = Aligner.load(made.path, backend="cpu", threshold=0.3)
     for n in range(61, 70):

@@ -3,17 +3,18 @@
 import random
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ....engine.align.pipeline import run_here, stream
+from ....engine.align.pipeline import run_chunk, stream_chunks
 from ....engine.aligner import Aligner
 from ....engine.bundle.bundle import Bundle
-from ....engine.links.formats import Format
-from ....engine.text.words import split
+from ....engine.links.formats import LinkFormat
+from ....engine.text.words import split_words
 from ....engine.types import Pairs
 from ...support.bundles import LINES, write_toy
 
@@ -34,12 +35,12 @@ def corpus(n: int, seed: int = 1) -> tuple[list[str], list[str]]:
 def chunks(src, tgt, size):
     for first in range(0, len(src), size):
         part = slice(first, first + size)
-        yield Pairs(first, list(map(split, src[part])), list(map(split, tgt[part])))
+        yield Pairs(first, list(map(split_words, src[part])), list(map(split_words, tgt[part])))
 
 
 def lines(aligner, src, tgt, *, size=100, tokens=512, threads=2, kind="pharaoh"):
-    engine = aligner.engine([Format(kind)], batch_tokens=tokens, nulls=kind == "jsonl")
-    done = list(stream(engine, chunks(src, tgt, size), threads))
+    recipe = aligner.make_recipe([LinkFormat(kind)], batch_tokens=tokens, nulls=kind == "jsonl")
+    done = list(stream_chunks(recipe, chunks(src, tgt, size), threads))
     return [line for part in done for line in part.items[0]]
 
 
@@ -95,10 +96,12 @@ def test_same_bytes_for_all_batches_threads_and_chunks_with_thresholds_at_scores
 def test_scores_to_the_last_bit(aligner, seed, tokens, size, threads):
     src, tgt = corpus(40, seed)
     one_by_one = [aligner.align_pair(s, t) for s, t in zip(src, tgt, strict=True)]
-    engine = aligner.engine([lambda pairs, links: [links] * len(pairs.src)], batch_tokens=tokens)
+    recipe = aligner.make_recipe(
+        [lambda pairs, links: [links] * len(pairs.src)], batch_tokens=tokens
+    )
     made = [
         score
-        for done in stream(engine, chunks(src, tgt, size), threads)
+        for done in stream_chunks(recipe, chunks(src, tgt, size), threads)
         for score in (done.items[0][0].score.tolist() if done.items[0] else [])
     ]
     assert made == [score for one in one_by_one for score in one.scores]
@@ -106,15 +109,15 @@ def test_scores_to_the_last_bit(aligner, seed, tokens, size, threads):
 
 def test_order_and_counts(aligner):
     src, tgt = corpus(500, 3)
-    engine = aligner.engine([Format("pharaoh")])
-    done = list(stream(engine, chunks(src, tgt, 64), 2))
+    recipe = aligner.make_recipe([LinkFormat("pharaoh")])
+    done = list(stream_chunks(recipe, chunks(src, tgt, 64), 2))
     assert [part.pairs.first for part in done] == list(range(0, 500, 64))
     total = sum((part.counts for part in done[1:]), done[0].counts)
     assert total.pairs == 500
     assert total.empty == sum(not s or not t for s, t in zip(src, tgt, strict=True))
-    assert total.words == sum(len(split(line)) for line in src + tgt)
+    assert total.words == sum(len(split_words(line)) for line in src + tgt)
     assert total.windowed > 0 and total.skipped == 0
-    assert total.links == sum(len(split(line)) for part in done for line in part.items[0])
+    assert total.links == sum(len(split_words(line)) for part in done for line in part.items[0])
 
 
 def test_an_error_of_the_input_comes_after_everything_before_it(aligner):
@@ -126,7 +129,7 @@ def test_an_error_of_the_input_comes_after_everything_before_it(aligner):
 
     got = []
     with pytest.raises(ValueError, match="bad line"):
-        for done in stream(aligner.engine([Format("pharaoh")]), failing(), 2):
+        for done in stream_chunks(aligner.make_recipe([LinkFormat("pharaoh")]), failing(), 2):
             got += done.items[0]
     assert len(got) == 90
 
@@ -139,11 +142,11 @@ def test_an_error_of_the_model_ends_the_run(aligner):
         def run(self, batch, outputs):
             raise RuntimeError("no memory")
 
-    engine = aligner.engine([Format("pharaoh")])
-    engine = type(engine)(Broken(), *[getattr(engine, f) for f in list(vars(engine))[1:]])
+    recipe = aligner.make_recipe([LinkFormat("pharaoh")])
+    recipe = replace(recipe, backend=Broken())
     src, tgt = corpus(300)
     with pytest.raises(RuntimeError, match="no memory"):
-        list(stream(engine, chunks(src, tgt, 50), 2))
+        list(stream_chunks(recipe, chunks(src, tgt, 50), 2))
     assert threading.active_count() < 20
 
 
@@ -157,7 +160,7 @@ def test_reading_ahead_is_bounded_and_stops_with_the_consumer(aligner):
             yield from chunks(src, tgt, 50)
 
     before = threading.active_count()
-    running = stream(aligner.engine([Format("pharaoh")]), endless(), 2)
+    running = stream_chunks(aligner.make_recipe([LinkFormat("pharaoh")]), endless(), 2)
     next(running)
     time.sleep(0.3)
     assert len(read) <= 5
@@ -166,8 +169,8 @@ def test_reading_ahead_is_bounded_and_stops_with_the_consumer(aligner):
 
 
 def test_no_pairs_and_only_empty_pairs(aligner):
-    engine = aligner.engine([Format("jsonl")], nulls=True)
-    assert list(stream(engine, [], 2)) == []
-    done = run_here(engine, Pairs(0, [[], ["a"], []], [["b"], [], []])).result
+    recipe = aligner.make_recipe([LinkFormat("jsonl")], nulls=True)
+    assert list(stream_chunks(recipe, [], 2)) == []
+    done = run_chunk(recipe, Pairs(0, [[], ["a"], []], [["b"], [], []]))
     assert done.counts.empty == 3 and done.counts.links == 0
     assert '"src_null": [1.0]' in done.items[0][1]

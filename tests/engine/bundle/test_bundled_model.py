@@ -1,13 +1,13 @@
 """The model that ships with the package: found by language, and it aligns without PyTorch."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from ....engine.aligner import Aligner, installed, installed_models
+from ....engine.aligner import Aligner
 from ....engine.bundle.bundle import Bundle
+from ....engine.bundle.installed import find_installed, installed_models
 from ....engine.commands import align as cli
 from ....engine.commands.view import main as view
 from ....engine.errors import MxError
@@ -68,7 +68,6 @@ def test_languages_without_a_model_are_named():
 
 
 def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "_leave", sys.exit)
     monkeypatch.chdir(tmp_path)
     files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]
     for command, made in ((cli.main, True), (view, False)):
@@ -82,8 +81,7 @@ def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
 
 
 def test_how_a_given_model_reads_the_sides_is_said(monkeypatch):
-    monkeypatch.setattr(cli, "_leave", sys.exit)
-    line = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "-m", str(installed("en-fr"))]
+    line = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "-m", str(find_installed("en-fr"))]
     note = "mx-align: reading the source as de or fr and the target as en; --langs en-de turns the "
     said = CliRunner().invoke(cli.main, line).stderr
     assert said.startswith(note) and said.count("reading") == 1
@@ -94,11 +92,10 @@ def test_how_a_given_model_reads_the_sides_is_said(monkeypatch):
     assert unknown.exit_code == 0 and "reading" not in unknown.stderr
 
 
-def test_a_model_for_other_languages_is_not_used_in_silence(monkeypatch, tmp_path):
-    model = str(installed("de-en"))
+def test_a_model_for_other_languages_is_not_used_in_silence(tmp_path):
+    model = str(find_installed("de-en"))
     (tmp_path / "pairs").write_text("a ||| b\n")
     for langs, warned in (("ja-en", True), ("en-de", False), ("FR-EN", False)):
-        monkeypatch.setattr(cli, "_leave", sys.exit)
         line = [str(tmp_path / "pairs"), "-m", model, "--langs", langs]
         result = CliRunner().invoke(cli.main, line)
         said = f"warning: {model} is a model for de-en and fr-en, not for {langs}" in result.stderr

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from ....engine.cluster import blocks
-from ....engine.cluster.ray import BlockAligner, Pool, Work, connected
+from ....engine.cluster.actors import BlockAligner
+from ....engine.cluster.corpus_blocks import divide_corpus
+from ....engine.cluster.ray import Pool, join_cluster
 from ....engine.errors import MxError
+from ....engine.jobs.corpus_options import CorpusOptions
 from ...support.bundles import LINES, write_toy
 
 pytest.importorskip("ray.data", reason='needs Ray: pip install "mx-align[ray]"')
@@ -200,11 +202,11 @@ def test_a_dataset_gets_two_columns(work, cluster):
 def test_a_mistake_stops_the_cluster(work, cluster):
     (work / "bad.jsonl").write_text('{"src": "a", "tgt": "b"}\n{"src": 1}\n')
     cluster.run(
-        "from mx_align.engine import errors; from mx_align.engine.cluster import blocks; from mx_align.engine.cluster.ray import *\n"
-        "todo = blocks.cut('bad.jsonl', None, 100)\n"
+        "from mx_align.engine.cluster.ray import *\n"
+        "todo = divide_corpus('bad.jsonl', None, 100)\n"
         "try:\n"
-        "    list(align_blocks(todo, Work({'model': 'toy.mx'}), Pool()))\n"
-        "except errors.MxError as error:\n"
+        "    list(align_blocks(todo, {'model': 'toy.mx'}, CorpusOptions(), Pool()))\n"
+        "except MxError as error:\n"
         "    open('mistake', 'w').write(str(error))\n"
     )
     assert "bad.jsonl, line 2: no object" in (work / "mistake").read_text()
@@ -219,9 +221,10 @@ def test_parquet_in_and_out(work):
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    todo = blocks.cut(str(work / "c.parquet"), None, 50)
-    aligner = BlockAligner(Work({"model": str(work / "toy.mx")}, "parquet", chunk_pairs=50), 1)
-    found = aligner(pa.table({"block": [block.dump() for block in todo]})).to_pylist()
+    todo = divide_corpus(str(work / "c.parquet"), None, 50)
+    options = CorpusOptions(format="parquet", chunk_pairs=50)
+    aligner = BlockAligner({"model": str(work / "toy.mx")}, options, 1)
+    found = aligner(pa.table({"block": [block.to_json() for block in todo]})).to_pylist()
     assert [row["number"] for row in found] == list(range(len(todo)))
     table = pa.concat_tables(parquet.read_table(io.BytesIO(row["data"])) for row in found)
     assert table.column("links").to_pylist() == (work / "whole").read_text().split("\n")[:-1]
@@ -240,10 +243,10 @@ def test_a_pool_is_no_larger_than_its_work():
         def cluster_resources():
             return {"CPU": 16.0}
 
-    sizes = [Pool(cores=2).arguments(Cluster, "auto", n)["compute"]["size"] for n in (3, 100)]
+    sizes = [Pool(cores=2).actor_arguments(Cluster, "auto", n)["compute"]["size"] for n in (3, 100)]
     assert sizes == [3, 8]
     with pytest.raises(MxError, match="each aligner wants 32 cores"):
-        Pool(cores=32).arguments(Cluster, "auto", 3)
+        Pool(cores=32).actor_arguments(Cluster, "auto", 3)
 
 
 def test_a_cluster_that_does_not_answer(monkeypatch, capfd):
@@ -257,7 +260,7 @@ def test_a_cluster_that_does_not_answer(monkeypatch, capfd):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")
     message = "cannot join the Ray cluster host:1: nobody there; if it wants a token, set RAY_AUTH"
-    with pytest.raises(MxError, match=message), connected("host:1"):
+    with pytest.raises(MxError, match=message), join_cluster("host:1"):
         pass
     os.write(2, b"ours")
     assert capfd.readouterr().err == "ours"

@@ -13,11 +13,6 @@ from ...support.bundles import write_toy
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.src").write_text("a b\n")
-
-    def leave(code):
-        raise SystemExit(code)
-
-    monkeypatch.setattr(cli, "_leave", leave)
     return lambda *line: CliRunner().invoke(cli.main, list(line))
 
 

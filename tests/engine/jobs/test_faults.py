@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ....engine.commands import align as cli
 from ....engine.text.files import read_lines
-from ....engine.text.words import split
+from ....engine.text.words import split_words
 from ...support.bundles import LINES, write_toy
 
 WORDS = " ".join(LINES).split(" ")
@@ -20,8 +20,8 @@ WORDS = " ".join(LINES).split(" ")
 # often enough; the libraries are loaded once, so most of the time is spent in the run itself.
 KILLER = """
 import os, random, signal, sys, time
-import mx_align.engine.aligner, mx_align.engine.commands.align, mx_align.engine.text.corpus, mx_align.engine.links.formats, mx_align.engine.jobs.journal
-import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.tokenizer
+import mx_align.engine.aligner, mx_align.engine.commands.align
+import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.word_tokenizer
 from pathlib import Path
 
 kills, seed, out, wanted, *arguments = sys.argv[1:]
@@ -31,8 +31,10 @@ outs = out.split(",")
 while killed < kills or not finished:
     child = os.fork()
     if not child:
-        mx_align.engine.commands.align.main(arguments, standalone_mode=False)
-        os._exit(0)
+        try:
+            mx_align.engine.commands.align.main(arguments, standalone_mode=False)
+        except SystemExit as end:
+            os._exit(end.code)  # at once: libraries do not expect to be ended in a fork
     deadline = time.monotonic() + (rng.random() ** 2 * 0.6 if killed < kills else 60)
     done = 0
     while not done and time.monotonic() < deadline:
@@ -118,7 +120,7 @@ def check_fuzz(bundle: Path, folder: Path, n: int) -> None:
     out, report = folder / "out", folder / "report.json"
     result = command(
         *paths, "-m", bundle, "-o", out, "--errors", "replace", "--report", report,
-        "--recall", "--write-tokenized", folder / "words",
+        "--optimize-for", "recall", "--write-tokenized", folder / "words",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     links = out.read_bytes().split(b"\n")[:-1]
@@ -126,7 +128,7 @@ def check_fuzz(bundle: Path, folder: Path, n: int) -> None:
     assert len(links) == len(src) == len(tgt) == n
     empty = total = 0
     for line, src_line, tgt_line in zip(links, src, tgt, strict=True):
-        n_src, n_tgt = len(split(src_line)), len(split(tgt_line))
+        n_src, n_tgt = len(split_words(src_line)), len(split_words(tgt_line))
         empty += not n_src or not n_tgt
         made = [tuple(map(int, one.split(b"-"))) for one in line.split(b" ") if one]
         assert made == sorted(set(made))
@@ -136,7 +138,9 @@ def check_fuzz(bundle: Path, folder: Path, n: int) -> None:
     assert numbers["pairs"] == n and numbers["empty"] == empty and numbers["links"] == total
     assert numbers["windowed"] > 0 or n < 5000
     words = [list(read_lines(folder / f"words.{side}")) for side in ("src", "tgt")]
-    assert [list(map(split, side)) for side in words] == [list(map(split, s)) for s in (src, tgt)]
+    assert [list(map(split_words, side)) for side in words] == [
+        list(map(split_words, s)) for s in (src, tgt)
+    ]
 
 
 def test_hostile_lines(bundle, tmp_path):

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ....engine.errors import MxError
-from ....engine.links.heuristics import METHODS, symmetrize
+from ....engine.links.heuristics import JOIN_METHODS, join_directions
 
 LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=18)
 
@@ -42,34 +42,34 @@ def by_the_book(method: str, fwd: set, bwd: set, size: int = 7) -> list:
 
 
 @settings(deadline=None, max_examples=200)
-@given(LINKS, LINKS, st.sampled_from(sorted(METHODS)))
+@given(LINKS, LINKS, st.sampled_from(sorted(JOIN_METHODS)))
 def test_equal_to_the_definition(fwd, bwd, method):
-    assert symmetrize(method, fwd, bwd) == by_the_book(method, set(fwd), set(bwd))
+    assert join_directions(method, fwd, bwd) == by_the_book(method, set(fwd), set(bwd))
 
 
 @settings(deadline=None)
 @given(LINKS, LINKS)
 def test_each_method_adds_to_the_one_before(fwd, bwd):
     chain = ["intersect", "grow-diag", "grow-diag-final-and", "grow-diag-final", "union"]
-    sets = [set(symmetrize(method, fwd, bwd)) for method in chain]
+    sets = [set(join_directions(method, fwd, bwd)) for method in chain]
     assert sets[0] <= sets[1] <= sets[2] <= sets[4]
     assert sets[1] <= sets[3] <= sets[4]
 
 
 def test_hand_made_cases():
     fwd, bwd = {(0, 0), (1, 1), (3, 2)}, {(0, 0), (1, 0), (5, 5)}
-    assert symmetrize("intersect", fwd, bwd) == [(0, 0)]
-    assert symmetrize("union", fwd, bwd) == [(0, 0), (1, 0), (1, 1), (3, 2), (5, 5)]
+    assert join_directions("intersect", fwd, bwd) == [(0, 0)]
+    assert join_directions("union", fwd, bwd) == [(0, 0), (1, 0), (1, 1), (3, 2), (5, 5)]
     # (1, 0) is beside (0, 0) and gives source 1 a link; (1, 1) then gives one to target 1.
-    assert symmetrize("grow-diag", fwd, bwd) == [(0, 0), (1, 0), (1, 1)]
-    assert symmetrize("grow-diag-final", fwd, bwd) == [(0, 0), (1, 0), (1, 1), (3, 2), (5, 5)]
+    assert join_directions("grow-diag", fwd, bwd) == [(0, 0), (1, 0), (1, 1)]
+    assert join_directions("grow-diag-final", fwd, bwd) == [(0, 0), (1, 0), (1, 1), (3, 2), (5, 5)]
     # (7, 0) has a free source but not a free target: `and` leaves it out.
     more = bwd | {(7, 0)}
-    assert (7, 0) in symmetrize("grow-diag-final", fwd, more)
-    assert (7, 0) not in symmetrize("grow-diag-final-and", fwd, more)
-    assert symmetrize("grow-diag", set(), {(1, 1)}) == []
+    assert (7, 0) in join_directions("grow-diag-final", fwd, more)
+    assert (7, 0) not in join_directions("grow-diag-final-and", fwd, more)
+    assert join_directions("grow-diag", set(), {(1, 1)}) == []
 
 
 def test_unknown_method():
     with pytest.raises(MxError, match="grow-diag-final-and"):
-        symmetrize("median", set(), set())
+        join_directions("median", set(), set())

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from ....engine.errors import InputError
-from ....engine.links.link_files import Gold, parse_pharaoh, parse_talp
+from ....engine.links.link_lines import Gold, parse_gold, parse_links
 from ....engine.links.scoring import (
     MEASURES,
-    Counts,
+    LinkCounts,
     best_threshold,
-    bootstrap,
-    compare,
-    count,
-    count_all,
-    measures,
-    score,
+    bootstrap_intervals,
+    compare_systems,
+    compute_measures,
+    count_links,
+    count_sentences,
     score_counts,
-    sweep,
+    score_links,
+    sweep_thresholds,
 )
 
-GOLD = [parse_talp("0-0 1-1 1p2 2p2"), parse_talp("0-0")]
-LINKS = [parse_pharaoh("0-0 1-2 2-1"), parse_pharaoh("0-0 0-1")]
+GOLD = [parse_gold("0-0 1-1 1p2 2p2"), parse_gold("0-0")]
+LINKS = [parse_links("0-0 1-2 2-1"), parse_links("0-0 0-1")]
 
 
 def random_table(rng, gold_rows, accuracy):
@@ -36,12 +36,12 @@ def random_table(rng, gold_rows, accuracy):
 
 
 def test_counts_of_the_classic_case_with_possible_links():
-    assert count(LINKS[0], GOLD[0]) == Counts(3, 2, 4, 1, 2)
-    assert count(LINKS[0] * 2, GOLD[0]) == Counts(3, 2, 4, 1, 2)
+    assert count_links(LINKS[0], GOLD[0]) == LinkCounts(3, 2, 4, 1, 2)
+    assert count_links(LINKS[0] * 2, GOLD[0]) == LinkCounts(3, 2, 4, 1, 2)
 
 
 def test_score_of_one_sentence_by_hand():
-    found = score(LINKS[:1], GOLD[:1])
+    found = score_links(LINKS[:1], GOLD[:1])
     assert found.aer == pytest.approx(1 - (1 + 2) / (3 + 2))
     assert found.precision == pytest.approx(2 / 3)
     assert found.recall == pytest.approx(1 / 2)
@@ -49,8 +49,8 @@ def test_score_of_one_sentence_by_hand():
 
 
 def test_score_of_a_set_is_made_of_sums():
-    found = score(LINKS, GOLD)
-    assert found.counts == Counts(5, 3, 5, 2, 3)
+    found = score_links(LINKS, GOLD)
+    assert found.counts == LinkCounts(5, 3, 5, 2, 3)
     assert found.aer == pytest.approx(1 - 5 / 8)
     assert found.precision == pytest.approx(3 / 5)
     assert found.recall == pytest.approx(2 / 3)
@@ -58,8 +58,8 @@ def test_score_of_a_set_is_made_of_sums():
 
 
 def test_all_sure_links_give_an_error_rate_of_zero_however_many_possible_ones_are_left():
-    assert score([GOLD[0].sure], GOLD[:1]).aer == 0
-    assert score([GOLD[0].possible], GOLD[:1]).aer == 0
+    assert score_links([GOLD[0].sure], GOLD[:1]).aer == 0
+    assert score_links([GOLD[0].possible], GOLD[:1]).aer == 0
 
 
 @pytest.mark.parametrize(
@@ -75,27 +75,27 @@ def test_all_sure_links_give_an_error_rate_of_zero_however_many_possible_ones_ar
     ],
 )
 def test_empty_cases_are_defined(links, wanted, expected):
-    found = score([parse_pharaoh(links)], [parse_talp(wanted)])
+    found = score_links([parse_links(links)], [parse_gold(wanted)])
     assert (found.aer, found.precision, found.recall, found.f1) == expected
 
 
 def test_no_sentences_at_all_is_perfect():
-    assert score([], []).aer == 0
-    assert bootstrap(count_all([], []), 10)["aer"] == (0, 0)
-    assert compare(count_all([], []), count_all([], []), 10).p_value["aer"] == 1
+    assert score_links([], []).aer == 0
+    assert bootstrap_intervals(count_sentences([], []), 10)["aer"] == (0, 0)
+    assert compare_systems(count_sentences([], []), count_sentences([], []), 10).p_value["aer"] == 1
 
 
 def test_aer_is_one_minus_f1_when_every_gold_link_is_sure():
     table = np.random.default_rng(0).integers(0, 5, (200, 5))
     table[:, 2] = table[:, 1]
     table[:, 3] = table[:, 4] = np.minimum(table[:, 3], table[:, :2].min(axis=1))
-    found = measures(table)
+    found = compute_measures(table)
     np.testing.assert_allclose(found[:, 0], 1 - found[:, 3], atol=1e-12)
 
 
 def test_lengths_that_differ_are_named():
     with pytest.raises(InputError, match="links for 1 sentences, but gold for 2"):
-        score(LINKS[:1], GOLD)
+        score_links(LINKS[:1], GOLD)
 
 
 # ---- intervals and significance ----
@@ -104,9 +104,9 @@ def test_lengths_that_differ_are_named():
 def test_bootstrap_agrees_with_all_possible_draws():
     table = np.array([[3, 2, 4, 1, 2], [2, 1, 1, 1, 1], [6, 4, 9, 3, 4], [5, 5, 7, 5, 5]])
     draws = itertools.product(range(4), repeat=4)
-    exact = measures(np.array([table[list(draw)].sum(axis=0) for draw in draws]))
+    exact = compute_measures(np.array([table[list(draw)].sum(axis=0) for draw in draws]))
     low, high = np.percentile(exact, [2.5, 97.5], axis=0)
-    found = bootstrap(table, 20_000, seed=3)
+    found = bootstrap_intervals(table, 20_000, seed=3)
     for n, name in enumerate(MEASURES):
         assert found[name].low == pytest.approx(low[n], abs=0.015)
         assert found[name].high == pytest.approx(high[n], abs=0.015)
@@ -114,17 +114,17 @@ def test_bootstrap_agrees_with_all_possible_draws():
 
 def test_sentences_all_alike_leave_nothing_to_chance():
     table = np.tile([3, 2, 4, 1, 2], (50, 1))
-    assert bootstrap(table, 200)["aer"] == pytest.approx((0.4, 0.4))
+    assert bootstrap_intervals(table, 200)["aer"] == pytest.approx((0.4, 0.4))
 
 
 def test_bootstrap_repeats_with_its_seed_and_does_not_depend_on_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     table = random_table(rng, (rng.integers(1, 20, 60), rng.integers(0, 9, 60)), 0.8)
-    once = bootstrap(table, 300, seed=5)
-    assert bootstrap(table, 300, seed=5) == once
-    assert bootstrap(table, 300, seed=6) != once
-    monkeypatch.setattr("mx_align.engine.links.scoring._CELLS", 1000)
-    assert bootstrap(table, 300, seed=5) == once
+    once = bootstrap_intervals(table, 300, seed=5)
+    assert bootstrap_intervals(table, 300, seed=5) == once
+    assert bootstrap_intervals(table, 300, seed=6) != once
+    monkeypatch.setattr("mx_align.engine.links.scoring._MAX_CELLS", 1000)
+    assert bootstrap_intervals(table, 300, seed=5) == once
 
 
 def test_p_value_agrees_with_all_possible_swaps():
@@ -136,19 +136,19 @@ def test_p_value_agrees_with_all_possible_swaps():
         keep = np.array(swap)[:, None]
         one = np.where(keep, second, first).sum(axis=0)
         other = np.where(keep, first, second).sum(axis=0)
-        return measures(other)[0] - measures(one)[0]
+        return compute_measures(other)[0] - compute_measures(one)[0]
 
     observed = difference([0] * 8)
     swaps = [difference(swap) for swap in itertools.product([0, 1], repeat=8)]
     exact = np.mean([abs(value) >= abs(observed) - 1e-12 for value in swaps])
-    found = compare(first, second, 20_000)
+    found = compare_systems(first, second, 20_000)
     assert found.difference["aer"] == pytest.approx(observed)
     assert found.p_value["aer"] == pytest.approx(exact, abs=0.015)
 
 
 def test_a_system_does_not_differ_from_itself():
-    table = count_all(LINKS, GOLD)
-    found = compare(table, table, 100)
+    table = count_sentences(LINKS, GOLD)
+    found = compare_systems(table, table, 100)
     assert found.difference["f1"] == 0
     assert found.interval["f1"] == (0, 0)
     assert found.p_value == dict.fromkeys(MEASURES, 1.0)
@@ -158,16 +158,16 @@ def test_a_clear_difference_is_significant_and_has_the_sign_of_second_minus_firs
     rng = np.random.default_rng(1)
     gold = rng.integers(5, 20, 200), rng.integers(0, 5, 200)
     worse, better = random_table(rng, gold, 0.6), random_table(rng, gold, 0.9)
-    found = compare(worse, better, 1000)
+    found = compare_systems(worse, better, 1000)
     assert found.difference["aer"] < 0 < found.difference["recall"]
     assert found.interval["aer"].low < found.difference["aer"] < found.interval["aer"].high < 0
     assert found.p_value["aer"] == pytest.approx(1 / 1001)
 
 
 def test_tables_of_different_gold_are_refused():
-    table = count_all(LINKS, GOLD)
+    table = count_sentences(LINKS, GOLD)
     with pytest.raises(ValueError, match="same gold"):
-        compare(table, table + 1)
+        compare_systems(table, table + 1)
 
 
 # ---- thresholds ----
@@ -178,24 +178,24 @@ SCORED = [[(0, 0, 0.9), (1, 2, 0.5), (2, 1, 0.3), (1, 1, 0.4)], [(0, 0, 0.5), (0
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, 0.35, 0.4, 0.5, 0.51, 0.9, 1.0])
 def test_sweep_scores_what_reaches_the_threshold(threshold):
     links = [[(i, j) for i, j, s in triples if s >= threshold] for triples in SCORED]
-    assert sweep(SCORED, GOLD, [threshold]) == [score(links, GOLD)]
+    assert sweep_thresholds(SCORED, GOLD, [threshold]) == [score_links(links, GOLD)]
 
 
 def test_sweep_keeps_the_order_of_thresholds_and_accepts_arrays():
-    found = sweep([np.array(triples) for triples in SCORED], GOLD, [0.6, 0.1])
+    found = sweep_thresholds([np.array(triples) for triples in SCORED], GOLD, [0.6, 0.1])
     assert [each.counts.links for each in found] == [1, 6]
-    assert sweep([[], []], GOLD, [0.5])[0].counts == Counts(0, 3, 5, 0, 0)
+    assert sweep_thresholds([[], []], GOLD, [0.5])[0].counts == LinkCounts(0, 3, 5, 0, 0)
 
 
 def test_sweep_takes_the_higher_of_two_scores_and_never_nan():
     scored = [[(0, 0, 0.2), (0, 0, 0.8), (1, 1, math.nan)], []]
-    assert sweep(scored, GOLD, [0.5, 0.0]) == [score([[(0, 0)], []], GOLD)] * 2
+    assert sweep_thresholds(scored, GOLD, [0.5, 0.0]) == [score_links([[(0, 0)], []], GOLD)] * 2
 
 
 def test_best_threshold_lies_between_the_last_kept_and_the_first_dropped():
     threshold, found = best_threshold(SCORED, GOLD)
     assert threshold == pytest.approx(0.35)
-    assert found == sweep(SCORED, GOLD, [threshold])[0]
+    assert found == sweep_thresholds(SCORED, GOLD, [threshold])[0]
     assert found.aer == 0
 
 
@@ -214,11 +214,13 @@ def test_best_threshold_is_the_best_of_a_fine_sweep():
         for _ in gold
     ]
     threshold, found = best_threshold(scored, gold)
-    assert found.aer <= min(each.aer for each in sweep(scored, gold, np.linspace(0, 1.4, 500)))
-    assert sweep(scored, gold, [threshold])[0] == found
+    assert found.aer <= min(
+        each.aer for each in sweep_thresholds(scored, gold, np.linspace(0, 1.4, 500))
+    )
+    assert sweep_thresholds(scored, gold, [threshold])[0] == found
 
 
 def test_score_counts_takes_a_table_or_a_row():
-    table = count_all(LINKS, GOLD)
-    assert score_counts(table) == score(LINKS, GOLD)
-    assert score_counts(table[0]) == score(LINKS[:1], GOLD[:1])
+    table = count_sentences(LINKS, GOLD)
+    assert score_counts(table) == score_links(LINKS, GOLD)
+    assert score_counts(table[0]) == score_links(LINKS[:1], GOLD[:1])

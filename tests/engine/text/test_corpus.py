@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from ....engine.errors import InputError
 from ....engine.text import corpus
-from ....engine.text.corpus import Reader, Source
+from ....engine.text.corpus import ChunkReader, ParallelFiles
 
 
 @pytest.fixture
 def source(tmp_path):
-    def write(src: list[str], tgt: list[str] | None = None, **options) -> Source:
+    def write(src: list[str], tgt: list[str] | None = None, **options) -> ParallelFiles:
         paths = []
         for name, lines in (("src", src), ("tgt", tgt)):
             if lines is not None:
                 (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
                 paths.append(str(tmp_path / name))
-        return Source(*paths, **options)
+        return ParallelFiles(*paths, **options)
 
     return write
 
@@ -26,13 +26,13 @@ LINES = [f"line {n}" for n in range(10)]
 
 
 def test_chunks_are_cut_at_multiples_wherever_reading_began(source):
-    reader = Reader(source(LINES, LINES, shard=(2, 3)), 4)
-    chunks = list(reader.chunks())
+    reader = ChunkReader(source(LINES, LINES, shard=(2, 3)), 4)
+    chunks = list(reader.read_chunks())
     assert reader.first == 3
     assert [(chunk.first, len(chunk.src)) for chunk in chunks] == [(3, 1), (4, 2)]
     assert [chunk.note.whole for chunk in chunks] == [True, False]
-    reader = Reader(source(LINES, LINES), 5)
-    chunks = list(reader.chunks())
+    reader = ChunkReader(source(LINES, LINES), 5)
+    chunks = list(reader.read_chunks())
     assert [(chunk.first, len(chunk.src), chunk.note.whole) for chunk in chunks] == [
         (0, 5, True), (5, 5, True),
     ]  # fmt: skip
@@ -40,31 +40,31 @@ def test_chunks_are_cut_at_multiples_wherever_reading_began(source):
 
 def test_long_lines_make_chunks_short(source, monkeypatch):
     monkeypatch.setattr(corpus, "MAX_CHARS", 30)
-    chunks = list(Reader(source(LINES, LINES), 8).chunks())
+    chunks = list(ChunkReader(source(LINES, LINES), 8).read_chunks())
     assert [len(chunk.src) for chunk in chunks] == [3, 3, 2, 2]
     assert [words for chunk in chunks for words in chunk.src] == [line.split(" ") for line in LINES]
     assert [chunk.note.whole for chunk in chunks] == [True, True, True, False]
 
 
 def test_going_over_what_was_done(source):
-    made = list(Reader(source(LINES, LINES), 4).chunks())
-    reader = Reader(source(LINES, LINES), 3)  # chunks may have another size now
+    made = list(ChunkReader(source(LINES, LINES), 4).read_chunks())
+    reader = ChunkReader(source(LINES, LINES), 3)  # chunks may have another size now
     for chunk in made[:2]:
-        reader.skip(len(chunk.src), chunk.note.digest)
-    assert [(chunk.first, len(chunk.src)) for chunk in reader.chunks()] == [(8, 1), (9, 1)]
-    changed = Reader(source([*LINES[:5], "x", *LINES[6:]], LINES), 4)
-    changed.skip(4, made[0].note.digest)
+        reader.skip_chunk(len(chunk.src), chunk.note.digest)
+    assert [(chunk.first, len(chunk.src)) for chunk in reader.read_chunks()] == [(8, 1), (9, 1)]
+    changed = ChunkReader(source([*LINES[:5], "x", *LINES[6:]], LINES), 4)
+    changed.skip_chunk(4, made[0].note.digest)
     with pytest.raises(InputError, match="changed since the first run, at lines 5 to 8"):
-        changed.skip(4, made[1].note.digest)
-    shorter = Reader(source(LINES[:6], LINES[:6]), 4)
-    shorter.skip(4, made[0].note.digest)
+        changed.skip_chunk(4, made[1].note.digest)
+    shorter = ChunkReader(source(LINES[:6], LINES[:6]), 4)
+    shorter.skip_chunk(4, made[0].note.digest)
     with pytest.raises(InputError, match="changed"):
-        shorter.skip(4, made[1].note.digest)
+        shorter.skip_chunk(4, made[1].note.digest)
 
 
 def test_moving_a_line_end_changes_the_digest(source):
     pairs = [(["a", "b"], ["c", "d"]), (["a", "b c"], ["", "d"]), (["ab", ""], ["c", "d"])]
-    digests = {next(Reader(source(*pair), 4).chunks()).note.digest for pair in pairs}
+    digests = {next(ChunkReader(source(*pair), 4).read_chunks()).note.digest for pair in pairs}
     assert len(digests) == 3
 
 
@@ -73,7 +73,9 @@ def test_moving_a_line_end_changes_the_digest(source):
 def test_shards_divide_the_lines(tmp_path_factory, n, of, multiple):
     path = Path(tmp_path_factory.mktemp("s")) / "f"
     path.write_text("x\n" * n)
-    shares = [Source(str(path), shard=(i, of)).share(multiple) for i in range(1, of + 1)]
+    shares = [
+        ParallelFiles(str(path), shard=(i, of)).line_range(multiple) for i in range(1, of + 1)
+    ]
     assert shares[0][0] == 0 and shares[-1][1] is None
     assert [end for _, end in shares[:-1]] == [start for start, _ in shares[1:]]
     assert all(start % multiple == 0 for start, _ in shares)
@@ -86,11 +88,11 @@ def test_shards_divide_the_lines(tmp_path_factory, n, of, multiple):
 def test_lines_without_a_separator_keep_their_places(source, monkeypatch):
     monkeypatch.setattr(corpus, "MAX_BARE", 3)
     bars = ["", "bare", "bare too", "a ||| b", *["bare"] * 5]
-    sides = [(s.strip(), t.strip()) for s, t in source(bars).lines()]
+    sides = [(s.strip(), t.strip()) for s, t in source(bars).read_from()]
     assert sides == [(s, "b" if s == "a" else "") for s in ["", *bars[1:3], "a", *bars[4:]]]
     late = source(bars, shard=(2, 2))  # whose own lines have none
-    assert len(list(late.within(*late.share()))) == 5
-    assert len(list(source(["", " ", "\t"]).lines())) == 3
+    assert len(list(late.read_range(*late.line_range()))) == 5
+    assert len(list(source(["", " ", "\t"]).read_from())) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,14 +109,14 @@ def test_a_second_file_seems_forgotten(source, monkeypatch, separator, lines, fo
     monkeypatch.setattr(corpus, "MAX_BARE", 3)
     wanted = r"src must have a TAB or ` \|\|\| ` .*, unless TGT is given, a second file; found no "
     with pytest.raises(InputError, match=wanted) as error:
-        Reader(source(lines, separator=separator, shard=shard), 4)
+        ChunkReader(source(lines, separator=separator, shard=shard), 4)
     assert found in str(error.value)
 
 
 def test_an_error_comes_with_the_lines_before_it(source):
-    reader = Reader(source(LINES, LINES[:6]), 4)
+    reader = ChunkReader(source(LINES, LINES[:6]), 4)
     got = []
     with pytest.raises(InputError, match="ends after 6 lines"):
-        for chunk in reader.chunks():
+        for chunk in reader.read_chunks():
             got.append((len(chunk.src), chunk.note.whole))
     assert got == [(4, True), (2, False)]

@@ -8,8 +8,9 @@ import pytest
 import zstandard
 
 from ....engine.errors import InputError, MxError
+from ....engine.storage import atomic_write
 from ....engine.text import files
-from ....engine.text.files import atomic_write, open_output, read_lines, read_pairs
+from ....engine.text.files import open_output, read_lines, read_pairs
 
 ODD = "a\u2028b\u0085c\x0bd\x0c\x1c\x1de\u3000 \r"
 
@@ -172,28 +173,6 @@ def test_two_standard_inputs():
 
 
 # ---- writing ----
-
-
-def test_atomic_write_replaces_only_when_complete(tmp_path):
-    path = write(tmp_path, "out", "old")
-    with pytest.raises(ValueError, match="stop"), atomic_write(path) as file:
-        file.write(b"half")
-        raise ValueError("stop")
-    assert path.read_bytes() == b"old"
-    with atomic_write(path) as file:
-        file.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert os.listdir(tmp_path) == ["out"]
-
-
-def test_atomic_write_follows_links(tmp_path):
-    write(tmp_path, "real", "old")
-    (tmp_path / "link").symlink_to("real")
-    with atomic_write(tmp_path / "link") as file:
-        file.write(b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("opener", [atomic_write, open_output])

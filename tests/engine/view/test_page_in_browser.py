@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from ....engine.commands import view as cli
-from ....engine.links.link_files import Gold
+from ....engine.links.link_lines import Gold
 from ....engine.types import Links, Pairs
-from ....engine.view.digest import Collector
-from ....engine.view.page import Page, PairView, build
+from ....engine.view.corpus_report import ReportCollector
+from ....engine.view.page import Page, PairView, build_page
 
 FIRST_DRAW = "performance.getEntriesByName('mx-first-draw')"
 # The stated time to first draw of 1,000 pairs is 1 second; on a loaded machine it may take more.
@@ -40,7 +40,7 @@ def pair(number: int, n_src: int = 6, n_tgt: int = 7, **more) -> PairView:
 def show(browser, folder: Path, *pairs: PairView, **more) -> None:
     more = {"threshold": 0.5, "matrix": True, **more}
     file = folder / "page.html"
-    file.write_text(build(Page("Test", pairs, **more)), "utf-8")
+    file.write_text(build_page(Page("Test", pairs, **more)), "utf-8")
     browser.open(file)
     browser.wait(f"return {FIRST_DRAW}.length")
 
@@ -418,11 +418,11 @@ def test_the_legend_of_errors_is_on_a_phone_too(browser, tmp_path):
 
 
 def test_nothing_is_drawn_for_nothing_in_the_report(browser, tmp_path):
-    collector = Collector()
+    collector = ReportCollector()
     chunk = Pairs(0, [["a", "b"]], [["c"]])
     one = np.array([0])
     links = Links(np.array([0, 1]), one, one, np.array([0.9], np.float32), one == 0)
-    collector.add(collector.digest(chunk, links))
+    collector.add(collector.summarize(chunk, links))
     show(browser, tmp_path, pair(1), report=collector.report())
     browser.run("document.getElementById('report').open = true")
     rows = browser.run("""return [...document.querySelectorAll('.bars i')].map((bar) =>
@@ -476,7 +476,7 @@ def test_a_thousand_pairs_open_at_once(browser, tmp_path):
 
 def test_an_empty_page(browser, tmp_path):
     file = tmp_path / "empty.html"
-    file.write_text(build(Page("Nothing", [])), "utf-8")
+    file.write_text(build_page(Page("Nothing", [])), "utf-8")
     browser.open(file)
     assert "0 pairs" in text(browser, "#count") and browser.log() == []
 

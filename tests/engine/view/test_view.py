@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from ....engine.aligner import Aligner
 from ....engine.commands import align as align_cli
 from ....engine.commands import view as cli
-from ....engine.links.link_files import Gold
+from ....engine.links.link_lines import Gold
 from ....engine.types import Links, Pairs
 from ....engine.view import page
-from ....engine.view.digest import Collector
-from ....engine.view.figure import heat_svg, links_svg, right_to_left
-from ....engine.view.page import Page, PairView, build
+from ....engine.view.corpus_report import ReportCollector
+from ....engine.view.figure import draw_heat_map, draw_links, is_right_to_left
+from ....engine.view.page import Page, PairView, build_page
 from ...support.bundles import write_toy
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "&amp;", '"', "\u2028", "@DATA@", "\x00"]
@@ -62,20 +62,20 @@ def view(*arguments: str, code: int = 0):
 
 
 def test_hostile_words_cannot_leave_the_data():
-    text = build(Page("<b>&", [PairView(1, HOSTILE, HOSTILE, [(0, 0)], 0.5)]))
+    text = build_page(Page("<b>&", [PairView(1, HOSTILE, HOSTILE, [(0, 0)], 0.5)]))
     assert data_of(text)["pairs"][0]["s"] == HOSTILE
     assert text.count("<script") == 2 and text.count("<!--") == 0
     assert "<title>&lt;b&gt;&amp;</title>" in text
 
 
 def test_nothing_can_be_loaded_and_only_our_script_runs():
-    text = build(Page("x", []))
+    text = build_page(Page("x", []))
     policy = re.search('Content-Security-Policy" content="([^"]*)"', text)[1]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
     assert set(re.findall("https?://[^\"']*", text)) == {"http://www.w3.org/2000/svg"}
     script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
-    assert page._digest(script) in policy
+    assert page._hash_source(script) in policy
 
 
 def test_the_slider_begins_with_exactly_the_links():
@@ -89,7 +89,7 @@ def test_the_slider_begins_with_exactly_the_links():
 
     Weights.scores = scores
     pair = PairView(1, ["a", "b"], ["c", "d"], [(0, 0), (1, 0)], 0.5, [0.2, 0.9], Weights())
-    data = data_of(build(Page("x", [pair], threshold=0.2, matrix=True)))
+    data = data_of(build_page(Page("x", [pair], threshold=0.2, matrix=True)))
     cells = np.frombuffer(base64.b64decode(data["pairs"][0]["m"]), np.uint8).reshape(2, 2)
     assert (cells >= data["threshold"]).tolist() == [[True, False], [True, False]]
     assert data["pairs"][0]["l"][2] >= data["threshold"]
@@ -104,12 +104,12 @@ def test_a_page_of_a_thousand_pairs_is_small():
         src_null = tgt_null = cells[0]
 
     pairs = [PairView(n, words, words, [], 0.5, [], Weights()) for n in range(1000)]
-    assert len(build(Page("x", pairs, threshold=1.0, matrix=True))) < 4_000_000
+    assert len(build_page(Page("x", pairs, threshold=1.0, matrix=True))) < 4_000_000
 
 
 def test_gold_keeps_sure_and_possible_apart():
     gold = Gold(frozenset({(0, 0)}), frozenset({(0, 0), (0, 1)}))
-    data = data_of(build(Page("x", [PairView(1, ["a"], ["b", "c"], [], 0.0, gold=gold)])))
+    data = data_of(build_page(Page("x", [PairView(1, ["a"], ["b", "c"], [], 0.0, gold=gold)])))
     assert data["pairs"][0]["gp"] == [0, 0, 1, 0, 1, 0]
 
 
@@ -135,8 +135,8 @@ ROWS = [
 
 
 def test_the_report_counts_by_hand():
-    collector = Collector(sample=None)
-    collector.add(collector.digest(*chunk(0, ROWS)))
+    collector = ReportCollector(sample=None)
+    collector.add(collector.summarize(*chunk(0, ROWS)))
     report = collector.report()
     assert report["pairs"] == 4
     assert report["links_per_word"]["src"] == {
@@ -155,11 +155,11 @@ def test_the_report_counts_by_hand():
 @pytest.mark.parametrize("sample", [0, 2, 3, None])
 def test_chunks_do_not_change_what_is_picked(sample):
     many = ROWS * 5
-    whole, parts = Collector(sample), Collector(sample)
-    whole.add(whole.digest(*chunk(0, many)))
+    whole, parts = ReportCollector(sample), ReportCollector(sample)
+    whole.add(whole.summarize(*chunk(0, many)))
     for start in range(0, len(many), 3):
-        parts.add(parts.digest(*chunk(start, many[start : start + 3])))
-    assert whole.picked() == parts.picked()
+        parts.add(parts.summarize(*chunk(start, many[start : start + 3])))
+    assert whole.picked_pairs() == parts.picked_pairs()
     assert whole.report() == parts.report()
     if sample:
         assert len(whole.total.sample) == sample
@@ -183,8 +183,8 @@ def test_scores_in_the_file_move_with_the_slider(texts):
     Path("s.links").write_text("0-0:0.9 1-1:0.001\n\n\n")
     view("a.src", "a.tgt", "s.links", "--sample", "0")
     data = data_of(Path("view.html").read_text("utf-8"))
-    assert data["threshold"] == page.LOWEST
-    assert data["pairs"][0]["l"] == [0, 0, 229, 1, 1, page.LOWEST]
+    assert data["threshold"] == page.MIN_THRESHOLD
+    assert data["pairs"][0]["l"] == [0, 0, 229, 1, 1, page.MIN_THRESHOLD]
     view("a.src", "a.tgt", "s.links", "--ignore-scores")
     assert data_of(Path("view.html").read_text("utf-8"))["threshold"] is None
 
@@ -197,10 +197,10 @@ def test_scores_in_a_file_of_their_own(texts, bundle):
         assert result.exit_code == 0, result.output
         view("a.src", "a.tgt", "m.links", "--scores", "m.scores", *flags)
         data = data_of(Path("view.html").read_text("utf-8"))
-        assert data["threshold"] == page.LOWEST and data["report"]["scored"]
+        assert data["threshold"] == page.MIN_THRESHOLD and data["report"]["scored"]
         found = Aligner.load(bundle).align_pair("das Haus", "the house")
         assert len(found) > 1 and len(set(found.scores)) > 1
-        wanted = page.quantized(np.round(found.scores, 4)).tolist()
+        wanted = page.quantize_scores(np.round(found.scores, 4)).tolist()
         rows = np.reshape(data["pairs"][0]["l"], (-1, 3)).tolist()
         assert rows == [[*link, score] for link, score in zip(found.links, wanted, strict=True)]
 
@@ -348,7 +348,7 @@ def test_the_report_of_a_killed_run_is_that_of_all_its_pairs(texts, bundle):
     assert not Path("out.partial").exists()
 
 
-@pytest.mark.parametrize("where", ["Journal.finish", "_publish"])
+@pytest.mark.parametrize("where", ["OutputFiles.finish", "publish_part"])
 def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
     """The report is written again, also if the links were already on their way to their name."""
     flags = [*LOOK, "-o", "out"]
@@ -359,7 +359,7 @@ def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"mx_align.engine.jobs.journal.{where}", killed)
+        patch.setattr(f"mx_align.engine.jobs.output_files.{where}", killed)
         assert str(align(bundle, *flags, code=1).exception) == "killed"
     assert Path("out.partial").exists()
     for name in ("r.json", "r.html"):
@@ -368,8 +368,7 @@ def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
     assert seen() == whole
 
 
-def test_a_run_goes_on_with_other_wishes(texts, bundle, monkeypatch):
-    monkeypatch.setattr(align_cli, "_leave", lambda code: exit(code))
+def test_a_run_goes_on_with_another_sample(texts, bundle):
     align(bundle, *LOOK, "--html-sample", "3", "-o", "whole")
     few = seen()
     sampled = [*LOOK, "--html-sample", "5", "-o", "out"]
@@ -386,8 +385,7 @@ def test_a_run_goes_on_with_other_wishes(texts, bundle, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--html", "--report"])
-def test_mx_align_does_not_write_over_its_input(texts, bundle, monkeypatch, flag):
-    monkeypatch.setattr(align_cli, "_leave", lambda code: exit(code))
+def test_mx_align_does_not_write_over_its_input(texts, bundle, flag):
     arguments = ["a.src", "a.tgt", "-m", str(bundle), flag, "a.src"]
     result = CliRunner().invoke(align_cli.main, arguments)
     assert result.exit_code == 2 and "would be overwritten" in result.stderr
@@ -398,7 +396,7 @@ def test_heuristics_have_a_page_too(texts, bundle):
     result = CliRunner().invoke(align_cli.main, ["a.src", "a.tgt", "-m", str(bundle), *flags])
     assert result.exit_code == 0, result.output
     data = data_of(Path("a.html").read_text("utf-8"))
-    assert data["names"]["sys"] == "union" and data["threshold"] == page.LOWEST
+    assert data["names"]["sys"] == "union" and data["threshold"] == page.MIN_THRESHOLD
     rows = result.stdout.split("\n")[:-1]
     assert [len(pair["l"]) // 3 for pair in data["pairs"]] == [len(row.split()) for row in rows]
 
@@ -408,23 +406,23 @@ def test_heuristics_have_a_page_too(texts, bundle):
 
 def test_figures_are_valid_and_safe():
     src, tgt = ["a<b", "</svg>", "\x01", "&"], ["x", "\ud800", '"']
-    for svg in (links_svg(src, tgt, [(0, 1)], [0.5]), heat_svg(src, tgt, [[0.5] * 3] * 4)):
+    for svg in (draw_links(src, tgt, [(0, 1)], [0.5]), draw_heat_map(src, tgt, [[0.5] * 3] * 4)):
         ET.fromstring(svg)
-    assert heat_svg(["a"], ["b"], [[1.0]], [0.1], [0.2], [(0, 0)]).count("[NULL]") == 4
+    assert draw_heat_map(["a"], ["b"], [[1.0]], [0.1], [0.2], [(0, 0)]).count("[NULL]") == 4
 
 
 def test_a_right_to_left_target_is_mirrored():
-    assert right_to_left(["שלום", "."]) and right_to_left(["مرحبا", "OK", "عالم"])
-    assert not right_to_left(["hello", "."]) and not right_to_left([])
+    assert is_right_to_left(["שלום", "."]) and is_right_to_left(["مرحبا", "OK", "عالم"])
+    assert not is_right_to_left(["hello", "."]) and not is_right_to_left([])
 
     def left(svg: str, column: int) -> float:
         return float(re.findall(r'<rect x="([\d.]+)"', svg)[column])
 
-    plain = heat_svg(["a"], ["b", "c"], [[0, 1]])
+    plain = draw_heat_map(["a"], ["b", "c"], [[0, 1]])
     assert left(plain, 0) < left(plain, 1)
-    mirrored = heat_svg(["a"], ["אב", "גד"], [[0, 1]])
+    mirrored = draw_heat_map(["a"], ["אב", "גד"], [[0, 1]])
     assert left(mirrored, 0) > left(mirrored, 1)
-    assert ">\u2067ב-Amazon\u2069</text>" in heat_svg(["a"], ["ב-Amazon"], [[0]])
+    assert ">\u2067ב-Amazon\u2069</text>" in draw_heat_map(["a"], ["ב-Amazon"], [[0]])
 
 
 def test_notebooks_show_an_alignment(bundle):

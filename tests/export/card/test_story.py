@@ -21,10 +21,10 @@ def test_cost_is_that_of_the_whole_run(tmp_path):
 
 def test_files_of_links_are_not_named(tmp_path):
     """Also not one that is called as the statistical aligner."""
-    for name in ("seed", "secret.links"):
+    for name in ("statistical", "secret.links"):
         (tmp_path / name).write_text("0-0\n")
         assert who(str(tmp_path / name)) == "a file of links"
-    assert who("seed") == "the statistical aligner"
+    assert who("statistical") == "the statistical aligner"
     assert who(str(tmp_path / "de-en.mx")) == "de-en"
 
 
@@ -38,7 +38,7 @@ def export(tmp_path: Path, *arguments: object) -> tuple[Bundle, str]:
     result = CliRunner().invoke(main, [str(a) for a in (run, *fixed, *arguments)])
     assert result.exit_code == 0, result.output
     bundle = Bundle.load(tmp_path / "m.mx")
-    return bundle, bundle.read("README.md").decode()
+    return bundle, bundle.read_file("README.md").decode()
 
 
 def test_the_card_tells_what_it_was_told(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ....engine.links.link_files import Gold
+from ....engine.links.link_lines import Gold
 from ....export.check.calibrate import agreement, calibrate, rising
 
 

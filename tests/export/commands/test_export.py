@@ -17,7 +17,7 @@ from ....export import bundling
 from ....export.check import verify
 from ....export.check.probe import feeds, open_session
 from ....export.commands.export import main
-from ....trainer.run.checkpoint import load_model
+from ....trainer.networks.weights import load_network
 from ...support.random_runs import write_run
 
 
@@ -41,15 +41,15 @@ def test_the_bundle(random_run: Path, exported: tuple[Path, Result]) -> None:
     assert bundle.languages == ("de", "en")
     assert bundle.name == "de-en"
     assert bundle.max_length == 40
-    assert set(bundle.precisions) == {"fp32", "fp16", "int8"}
-    assert (random_run / "src.spm").read_bytes() == bundle.read("src.spm")
+    assert set(bundle.dtypes) == {"fp32", "fp16", "int8"}
+    assert (random_run / "src.spm").read_bytes() == bundle.read_file("src.spm")
     manifest = bundle.manifest
     assert manifest.measured["fp32"]["largest_difference"] < 1e-5
     assert 0 <= manifest.measured["int8"]["link_f1"] <= 1
     assert "agreement of the directions on 60 pairs" in manifest.thresholds.chosen
     assert manifest.training["signature"].startswith("mx-train|v:")
     assert str(random_run) not in (exported[0] / "manifest.json").read_text()
-    card = bundle.read("README.md").decode()
+    card = bundle.read_file("README.md").decode()
     assert card.startswith("# de-en\n") and "de to en" in card
 
 
@@ -62,12 +62,12 @@ def test_what_it_says(exported: tuple[Path, Result]) -> None:
 
 
 def test_every_graph_gives_pytorch_scores(random_run: Path, exported: tuple[Path, Result]) -> None:
-    model, _ = load_model(random_run)
+    model, _ = load_network(random_run)
     batch = feeds([np.array([5, 6, 7], np.int32)], [np.array([8, 9], np.int32)])
     wanted = verify.expected(model, batch)["scores"]
     bundle = Bundle.load(exported[0])
     for precision, allowed in (("fp32", 1e-5), ("fp16", 0.01), ("int8", 0.1)):
-        (found,) = open_session(bundle.graph(precision)).run(["scores"], batch)
+        (found,) = open_session(bundle.read_graph(precision)).run(["scores"], batch)
         np.testing.assert_allclose(found, wanted, atol=allowed)
 
 
@@ -78,8 +78,8 @@ def test_the_same_run_gives_the_same_bundle(
     result = export(random_run, "-o", path, "--langs", "de-en", "--name", "de-en", "-q")
     assert result.exit_code == 0 and result.output == ""
     first, again = Bundle.load(exported[0]), Bundle.load(path)
-    for precision in again.precisions:
-        assert first.graph(precision) == again.graph(precision)
+    for precision in again.dtypes:
+        assert first.read_graph(precision) == again.read_graph(precision)
 
 
 def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
     result = export(run, "-o", tmp_path / "m", "--zip", "--precision", "fp32", *gold)
     assert result.exit_code == 0, result.output
     bundle = Bundle.load(tmp_path / "m.zip")
-    src, tgt = bundle.tokenizers()
+    src, tgt = bundle.tokenizers
     assert src is not tgt
     assert "3 pairs with gold links" in bundle.manifest.thresholds.chosen
     assert 0 <= bundle.manifest.measured["fp32"]["aer"] <= 1
@@ -105,7 +105,7 @@ def test_without_any_text(random_run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "int8 left out: int8 needs 50 pairs of text" in result.stderr
     bundle = Bundle.load(tmp_path / "m.mx")
-    assert bundle.precisions == ("fp32", "fp16")
+    assert bundle.dtypes == ("fp32", "fp16")
     assert bundle.threshold() == 0.2
     result = export(bare, "-o", tmp_path / "n.mx", "--precision", "int8")
     assert result.exit_code == 2
@@ -166,7 +166,7 @@ def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     assert "the fp16 graph differs from the PyTorch model" in said
     result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "none")
     assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
-    left = Bundle.load(tmp_path / "m.mx").precisions
+    left = Bundle.load(tmp_path / "m.mx").dtypes
     assert "fp32" in left and "fp16" not in left
 
 
@@ -186,7 +186,7 @@ def test_int8_that_is_not_good_enough_is_left_out(
     result = export(random_run, "-o", tmp_path / "m.mx")
     assert f"link f1 {bundling.LEAST_F1}" in result.stderr
     assert "int8 left out: it must keep a link F1" in result.stderr
-    assert Bundle.load(tmp_path / "m.mx").precisions == ("fp32", "fp16")
+    assert Bundle.load(tmp_path / "m.mx").dtypes == ("fp32", "fp16")
 
 
 def test_wrong_flags(random_run: Path, tmp_path: Path) -> None:

@@ -3,26 +3,27 @@ through the engine's own calls, with dynamic shapes, for every architecture in o
 
 import pytest
 
-from ....engine.runtime.gpu.tensorrt_api import Api
-from ....engine.runtime.gpu.tensorrt_rtx import CAPABILITIES, PACKAGE, build_ahead
+from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
+from ....engine.runtime.gpu.tensorrt_plans import RTX_CAPABILITIES, build_ahead
 from ....export.graph.dtypes import half
 from ....export.graph.fuse import fuse
 from ....export.graph.mask_align import plain_graph, weights_of
 from ...support.random_runs import random_model
 
+PACKAGE = "tensorrt_rtx"
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
 
 pytestmark = pytest.mark.trt
 
 
 @pytest.fixture(scope="module")
-def api() -> Api:
-    return Api(PACKAGE)
+def api() -> TensorrtApi:
+    return TensorrtApi(PACKAGE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", list(CAPABILITIES))
-def test_every_variant_builds(variant, precision, api) -> None:
+@pytest.mark.parametrize("dtype", list(RTX_CAPABILITIES))
+def test_every_variant_builds(variant, dtype, api) -> None:
     graph, _ = fuse(plain_graph(variant, weights_of(random_model(variant))), variant)
-    data = (half(graph) if precision == "fp16" else graph).SerializeToString()
-    assert build_ahead(data, 32, 1024, CAPABILITIES[precision], api)
+    data = (half(graph) if dtype == "fp16" else graph).SerializeToString()
+    assert build_ahead(data, 32, 1024, RTX_CAPABILITIES[dtype], api)

@@ -11,14 +11,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ....engine.links.link_files import Gold
+from ....engine.links.link_lines import Gold
 from ....trainer.analysis import paper as analysis
-from ....trainer.analysis.paper import Seen, links_of, prediction_table, punctuation_effect
+from ....trainer.analysis.paper import Observation, find_links, prediction_table, punctuation_effect
 from ....trainer.commands import analyze as analysis_cli
-from ....trainer.data.corpus import GoldPairs
-from ....trainer.loop.train import train
+from ....trainer.data.gold import GoldPairs
+from ....trainer.loop.train import train_network
 from ....trainer.networks.mask_align import MaskAlign
-from ....trainer.run.folder import opened
+from ....trainer.run.folder import load_run
 
 
 def gold(sure, possible=()):
@@ -27,7 +27,7 @@ def gold(sure, possible=()):
 
 def seen(fwd, bwd, src_null, tgt_null, src_predicted, tgt_predicted):
     fwd, bwd = np.array(fwd), np.array(bwd)
-    return Seen(fwd * bwd, fwd, bwd, *map(np.array, (src_null, tgt_null, src_predicted,
+    return Observation(fwd * bwd, fwd, bwd, *map(np.array, (src_null, tgt_null, src_predicted,
                                                      tgt_predicted)))  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_the_table_of_a_pair_counted_by_hand():
     # Source words: right; predicted right, but NULL has more.
     assert table["bwd"] == {"cPcA": 1, "wPcA": 0, "cPwA": 1, "wPwA": 0}
     assert table["both"] == {"cPcA": 2, "wPcA": 1, "cPwA": 1, "wPwA": 1}
-    assert links_of(one, 0.24) == {
+    assert find_links(one, 0.24) == {
         "soft": [(0, 0), (1, 1)], "fwd": [(0, 0), (1, 1)], "bwd": [(0, 0)],
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_the_effect_of_the_final_punctuation():
 @pytest.mark.parametrize("word, is_mark", [(".", True), ("。", True), ("...", True), ("€", True),
                                            ("a.", False), ("", False)])  # fmt: skip
 def test_punctuation(word, is_mark):
-    assert analysis.punctuation(word) == is_mark
+    assert analysis.is_punctuation(word) == is_mark
 
 
 @pytest.fixture(scope="module")
@@ -84,32 +84,32 @@ def trained(run, start, corpus):
         files = {"gold_src": str(corpus[0]), "gold_tgt": str(corpus[1])}
         links = run.parent / "gold.talp"
         links.write_text("0-0\n" * 120)
-        train(*start(run, {**files, "gold": str(links)}))
+        train_network(*start(run, {**files, "gold": str(links)}))
     return run
 
 
 def test_norms_are_those_of_the_network(trained):
-    watcher, _ = analysis_cli.watcher(trained)
-    assert isinstance(watcher.model, MaskAlign)
-    rows = list(watcher.norms(0, ["w1", ",", "."]))
+    observer, _ = analysis_cli.load_observer(trained)
+    assert isinstance(observer.model, MaskAlign)
+    rows = list(observer.piece_norms(0, ["w1", ",", "."]))
     assert {kind for kind, *_ in rows} == {"word", "punctuation", "final punctuation"}
-    cross = analysis.last_cross(watcher.model.fwd.requires_grad_(False))
-    null = watcher.null_norms(0)
+    cross = analysis.last_cross_attention(observer.model.fwd.requires_grad_(False))
+    null = observer.null_norms(0)
     assert null[0] == pytest.approx(float(cross.null_value.norm()), rel=1e-5)
     wanted = float((cross.out.weight @ cross.null_value).norm())
     assert null[1] == pytest.approx(wanted, rel=1e-4)
-    assert list(watcher.norms(0, [])) == []
+    assert list(observer.piece_norms(0, [])) == []
 
 
-def test_the_watcher_sees_what_the_model_does(trained):
-    watcher, _ = analysis_cli.watcher(trained)
-    found = watcher(["w1", "w2"], ["Größe1", "Größe2", "Größe3"])
+def test_the_observer_sees_what_the_model_does(trained):
+    observer, _ = analysis_cli.load_observer(trained)
+    found = observer(["w1", "w2"], ["Größe1", "Größe2", "Größe3"])
     assert found.fwd.shape == found.scores.shape == (2, 3)
     assert found.src_null.shape == found.src_predicted.shape == (2,)
     assert np.all((found.fwd >= 0) & (found.fwd <= 1))
     assert np.all(found.scores <= np.maximum(found.fwd.max(), found.bwd.max()))
-    empty = watcher([], ["a"])
-    assert empty.fwd.shape == (0, 1) and links_of(empty, 0.1)["fwd"] == []
+    empty = observer([], ["a"])
+    assert empty.fwd.shape == (0, 1) and find_links(empty, 0.1)["fwd"] == []
 
 
 def test_the_command_on_a_run(trained, tmp_path):
@@ -134,7 +134,7 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
     made = CliRunner().invoke(export, list(map(str, [trained, *flags])))
     assert made.exit_code == 0, made.output
     names = ("gold_src", "gold_tgt", "gold")
-    texts = opened(trained)[1]
+    texts = load_run(trained)[1]
     gold = [part for n in names for part in ("--" + n.replace("_", "-"), getattr(texts, n))]
 
     def analysed(model, *more):
@@ -154,15 +154,15 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
 
 def test_a_model_that_predicts_nothing(trained, monkeypatch):
     """A student gives weights as others do, but was never asked for a masked word."""
-    teacher = analysis_cli.watcher(trained)[0]
+    teacher = analysis_cli.load_observer(trained)[0]
 
     def student(*batch):
         with torch.inference_mode():
             return teacher.model(*batch)
 
-    other = analysis.Watcher(student, teacher.tokenizers)
+    other = analysis.Observer(student, teacher.tokenizers)
     assert np.array_equal(other(["w1"], ["w2"]).scores, teacher(["w1"], ["w2"]).scores)
-    monkeypatch.setattr(analysis_cli, "watcher", lambda run: (other, 0.1))
+    monkeypatch.setattr(analysis_cli, "load_observer", lambda run: (other, 0.1))
     done = CliRunner().invoke(analysis_cli.main, [str(trained), "--json"])
     assert done.exit_code == 0, done.output
     assert set(json.loads(done.stdout)) == {"model", "threshold", "punctuation"}
@@ -203,5 +203,5 @@ def test_what_is_neither_run_nor_bundle(tmp_path):
 
 
 def test_one_thread_is_enough(trained):
-    analysis_cli.watcher(trained)
+    analysis_cli.load_observer(trained)
     assert torch.get_num_threads() == 1

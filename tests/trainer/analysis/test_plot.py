@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from ....engine.errors import MxError
-from ....trainer.analysis.plot import plot, thinned, ticks
+from ....trainer.analysis.plot import plot_run, thin_points
 
 
 def write_log(run, records, end=""):
@@ -28,12 +28,12 @@ RECORDS = [
 
 
 def test_every_series_is_drawn(tmp_path):
-    path = plot(write_log(tmp_path / "r<un", RECORDS, end='{"step": 200, "lo'))
+    path = plot_run(write_log(tmp_path / "r<un", RECORDS, end='{"step": 200, "lo'))
     text = path.read_text("utf-8")
     assert path.name == "plot.html" and "r&lt;un: 190 steps" in text
     drawn = re.findall(r"<path [^>]*><title>(\w+)</title>", text)
     wanted = {"loss", "nll_fwd", "accuracy", "aer", "best_aer", "pieces_per_second", "entropy"}
-    assert wanted <= set(drawn) and "seeds" not in drawn  # all of its values are 0
+    assert wanted <= set(drawn) and "guidance" not in drawn  # all of its values are 0
     assert "<td>20.00 %</td><td>at step 190</td>" in text
     for svg in re.findall("<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(svg)
@@ -42,21 +42,21 @@ def test_every_series_is_drawn(tmp_path):
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):
     records = [*RECORDS, {"step": 200, "loss": float("nan"), "lr": float("inf")}]
-    text = plot(write_log(tmp_path / "run", records)).read_text("utf-8")
+    text = plot_run(write_log(tmp_path / "run", records)).read_text("utf-8")
     assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
 
 
 def test_a_log_of_one_step(tmp_path):
-    text = plot(write_log(tmp_path / "run", RECORDS[:1])).read_text("utf-8")
+    text = plot_run(write_log(tmp_path / "run", RECORDS[:1])).read_text("utf-8")
     assert "<circle" in text
 
 
 def test_no_log(tmp_path):
     with pytest.raises(MxError, match="give the folder of a run"):
-        plot(tmp_path)
+        plot_run(tmp_path)
     (tmp_path / "log.jsonl").write_text("\n")
     with pytest.raises(MxError, match="no steps yet"):
-        plot(tmp_path)
+        plot_run(tmp_path)
 
 
 def test_the_command(tmp_path, run_command):
@@ -66,12 +66,6 @@ def test_the_command(tmp_path, run_command):
     assert missing.returncode == 2 and missing.stderr.startswith("mx-train: cannot read")
 
 
-@pytest.mark.parametrize("ends", [(0, 1), (3, 3), (-2, 7e6), (0.00012, 0.00013), (0, 0)])
-def test_ticks_enclose_the_values(ends):
-    found = ticks(*ends)
-    assert found[0] <= ends[0] + 1e-9 and found[-1] >= ends[1] - 1e-9 and 2 <= len(found) <= 9
-
-
 def test_long_lines_are_thinned_but_keep_their_end():
-    line = thinned([(float(k), 0.0) for k in range(9999)])
+    line = thin_points([(float(k), 0.0) for k in range(9999)])
     assert len(line) <= 1501 and line[-1][0] == 9998

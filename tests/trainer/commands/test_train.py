@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 from ....trainer.commands.train import main
-from ....trainer.config import ModelConfig, TrainConfig, from_json
+from ....trainer.config import ModelConfig, TrainConfig, read_config
 from ....trainer.loop.progress import Monitor
 
 
@@ -39,7 +39,7 @@ def only_line(result):
 def test_every_setting_has_a_flag():
     text = CliRunner().invoke(main, ["--help"]).stdout
     for field in (*dataclasses.fields(ModelConfig), *dataclasses.fields(TrainConfig)):
-        assert ("--" + field.name.replace("_", "-") in text) == ("help" in field.metadata)
+        assert ("--" + field.name.replace("_", "-") in text) == ("flag" in field.metadata)
     for title in ("Run", "Files", "Machine", "Model", "Text", "Losses", "Optimisation",
                   "Bookkeeping", "General"):  # fmt: skip
         assert f"\n{title}:\n" in text
@@ -50,7 +50,7 @@ def test_config_then_flags_override_the_preset(invoke, tmp_path):
     settings.write_text(json.dumps({"train": {"alpha": 2.5, "beta": 3}, "clip": 0.25}))
     result = invoke(tmp_path / "run", "--config", settings, "--beta", "0.5", "--no-leaky", steps=2)
     assert result.exit_code == 0, result.stderr
-    config = from_json(tmp_path / "run" / "config.json")
+    config = read_config(tmp_path / "run" / "config.json")
     assert (config.train.alpha, config.train.beta, config.train.clip) == (2.5, 0.5, 0.25)
     assert not config.model.leaky and config.model.tied  # by flag; by preset
     assert config.model.src_vocab == config.model.tgt_vocab > 256
@@ -87,6 +87,20 @@ def test_mistakes_are_explained_in_one_line(tmp_path, monkeypatch, arguments, me
     assert re.search(message, only_line(result)), result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--precision", "fp32"], "mx-train: --precision is now --dtype"),
+        (["--seed-until=0.5"], "mx-train: --seed-until is now --guidance-until"),
+        (["--warm-start", "seed"], "mx-train: --warm-start seed is now --warm-start statistical"),
+        (["--teacher=seed"], "mx-train: --teacher seed is now --teacher statistical"),
+    ],
+)
+def test_old_flags_say_what_they_are_called_now(arguments, message):
+    result = CliRunner().invoke(main, ["a", "b", "-o", "r", *arguments])
+    assert result.exit_code == 2 and only_line(result) == message
+
+
 def test_debug_shows_the_traceback():
     result = CliRunner().invoke(main, ["--resume", "nowhere", "--debug"])
     assert result.exit_code == 2 and "Traceback" in result.stderr
@@ -112,7 +126,9 @@ def test_numbers_that_have_faded_are_zero_while_training(invoke, tmp_path, monke
         return bool((torch.full((1,), 1e-39) * 0.5).any())
 
     seen = []
-    monkeypatch.setattr("mx_align.trainer.loop.train.train", lambda *rest: seen.append(small()))
+    monkeypatch.setattr(
+        "mx_align.trainer.loop.train.train_network", lambda *rest: seen.append(small())
+    )
     assert invoke(tmp_path, steps=1).exit_code == 0
     assert seen == [False] and small()
 
@@ -136,7 +152,7 @@ def test_other_settings_are_refused_unless_restarted(invoke, tmp_path):
     mine.write_text("keep me")
     result = invoke(tmp_path / "r", "--lr", "0.5", "--restart", steps=2)
     assert result.exit_code == 0 and mine.read_text() == "keep me"
-    assert from_json(tmp_path / "r" / "config.json").train.lr == 0.5
+    assert read_config(tmp_path / "r" / "config.json").train.lr == 0.5
 
 
 @pytest.fixture
@@ -164,7 +180,7 @@ def test_a_text_changed_in_place_is_refused_though_as_long(invoke, copied, tmp_p
     assert "another text" in only_line(CliRunner().invoke(main, ["--resume", str(run), "--quiet"]))
     copied[0].write_bytes(text)  # the old text at another time: read once, then known again
     assert invoke(run, files=copied, steps=2).exit_code == 0
-    monkeypatch.setattr("mx_align.trainer.run.folder.digest", None)
+    monkeypatch.setattr("mx_align.trainer.run.folder.hash_text", None)
     assert invoke(run, files=copied, steps=2).exit_code == 0
 
 
@@ -216,9 +232,9 @@ def test_a_file_is_no_run_folder(invoke, tmp_path):
 
 
 def test_one_process_at_a_time(invoke, tmp_path):
-    from ....trainer.run.folder import held
+    from ....trainer.run.folder import hold_run
 
-    with held(tmp_path):
+    with hold_run(tmp_path):
         result = invoke(tmp_path)
     assert result.exit_code == 2
     assert f"is in use by process {os.getpid()}" in only_line(result)
@@ -228,12 +244,12 @@ def test_one_process_at_a_time(invoke, tmp_path):
 def test_a_full_disk_is_explained(invoke, tmp_path, monkeypatch):
     from safetensors import SafetensorError
 
-    from ....trainer.run import checkpoint
+    from ....trainer.networks import weights
 
     def save_file(tensors, path):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    monkeypatch.setattr(weights, "save_file", save_file)
     assert "No space left on device" in only_line(invoke(tmp_path))
 
 
@@ -253,11 +269,11 @@ def test_standard_input_may_be_corrected(corpus, tmp_path, train_arguments):
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):
-    from ....trainer.run.folder import sweep
+    from ....trainer.run.folder import delete_leftovers
 
     for name in (".train.1.tmp", ".train.1.old", "train"):
         (tmp_path / "cache" / name).mkdir(parents=True)
-    sweep(tmp_path)
+    delete_leftovers(tmp_path)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["train"]
 
 
@@ -313,6 +329,6 @@ def test_an_interruption_before_training(invoke, tmp_path, monkeypatch):
     def interrupt(*values):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mx_align.trainer.data.corpus.tokenise", interrupt)
+    monkeypatch.setattr("mx_align.trainer.run.training_data.tokenize_texts", interrupt)
     result = invoke(tmp_path)
     assert result.exit_code == 130 and only_line(result) == "mx-train: interrupted"

@@ -11,14 +11,13 @@ from ....trainer.data import batches as data
 from ....trainer.data.batches import (
     Batches,
     Position,
-    TeacherLinks,
-    cut,
     evaluation_batches,
-    order,
-    prefetch,
+    group_by_length,
+    prefetch_steps,
+    shuffle_pool,
 )
-from ....trainer.data.corpus import write_links
-from ....trainer.data.token_cache import TokenCache, build
+from ....trainer.data.teacher_links import TeacherLinks, write_links
+from ....trainer.data.token_cache import TokenCache, build_token_cache
 
 
 class Pieces:
@@ -47,7 +46,7 @@ def make_cache(folder, n=700, seed=0):
     for k in range(n):
         words = [2 * (k % 128)] + [int(w) for w in rng.integers(0, 200, rng.integers(1, 12))]
         pairs.append((" ".join(map(str, words)), " ".join(map(str, words[::-1]))))
-    build(pairs, Pieces(), Pieces(), folder, max_length=50, max_ratio=9, key={})
+    build_token_cache(pairs, Pieces(), Pieces(), folder, max_length=50, max_ratio=9, key={})
     return TokenCache.open(folder)
 
 
@@ -69,9 +68,9 @@ def stream(cache, budget=60, micro=1000, **options):
 def epoch(batches, number=0):
     """The indices and positions of one epoch's steps."""
     found = []
-    for indices, _, after in batches.indices(Position(number), 0):
+    for indices, _, after in batches.step_pairs(Position(number), 0):
         found.append((indices, after))
-        following = order(len(batches.cache), 1, after.epoch, after.pool)
+        following = shuffle_pool(len(batches.cache), 1, after.epoch, after.pool)
         if following is None:
             return found
     raise AssertionError
@@ -116,8 +115,8 @@ def test_a_growing_budget_is_a_function_of_the_position_too(cache):
 
 @pytest.mark.parametrize("budget", [20, 10_000])
 def test_a_pool_is_finished_as_it_was_cut_when_the_budget_changes(cache, budget):
-    before = list(islice(stream(cache, budget=60).indices(Position(), 0), 40))
-    rest = stream(cache, budget=budget).indices(before[19][2], 20)
+    before = list(islice(stream(cache, budget=60).step_pairs(Position(), 0), 40))
+    rest = stream(cache, budget=budget).step_pairs(before[19][2], 20)
     for (indices, _, after), (others, _, other_after) in zip(before[20:], rest, strict=False):
         if after.pool > before[19][2].pool or after.epoch:
             return
@@ -152,7 +151,9 @@ def test_devices_share_each_step_without_duplicates(cache, world, micro):
 def test_a_pool_too_small_to_share_is_passed_over(tmp_path):
     cache = make_cache(tmp_path / "c", n=161)  # 160 pairs in a pool, then one
     batches = stream(cache, world=2)
-    indices = [i for i, _, after in islice(batches.indices(Position(), 0), 200) if after.epoch == 0]
+    indices = [
+        i for i, _, after in islice(batches.step_pairs(Position(), 0), 200) if after.epoch == 0
+    ]
     assert min(map(len, indices)) >= 2
     with pytest.raises(MxError, match="shared by"):
         stream(make_cache(tmp_path / "d", n=1), world=2)
@@ -168,7 +169,7 @@ def test_micro_batches_make_up_the_step(cache):
 
 def test_cut_keeps_all_rows_and_joins_a_small_rest():
     lengths = np.array([9, 1, 5, 2, 8, 8, 3])
-    groups = cut(lengths, lengths[::-1].copy(), 16, least=2)
+    groups = group_by_length(lengths, lengths[::-1].copy(), 16, least=2)
     assert sorted(np.concatenate(groups)) == list(range(7))
     assert min(map(len, groups)) >= 2
 
@@ -180,7 +181,7 @@ def test_evaluation_sees_every_pair(cache):
 @pytest.fixture
 def taught(tmp_path):
     """Two pairs with links: pieces "1 1 2 3 3" and "4 5 5", then "7 7 8" and "9 9 11 11 2"."""
-    build([("1 2 3", "4 5"), ("7 8", "9 11 2")], Pieces(), Pieces(), tmp_path / "c",
+    build_token_cache([("1 2 3", "4 5"), ("7 8", "9 11 2")], Pieces(), Pieces(), tmp_path / "c",
           max_length=50, max_ratio=9, key={})  # fmt: skip
     write_links(tmp_path / "links", [[(0, 1, 1.0), (2, 0, 0.5)], [(1, 2, 1.0)]])
     return TokenCache.open(tmp_path / "c"), TeacherLinks(tmp_path / "links")
@@ -193,7 +194,7 @@ def test_links_fall_on_the_pieces_of_their_words(taught):
     wanted[1, 1:3, 0:2] = 1
     wanted[1, 0, 3:5] = 0.5
     assert links.cells(cache, np.array([1, 0])) == pytest.approx(wanted, abs=1e-5)
-    assert list(links.of_pairs()) == [
+    assert list(links.iterate_pairs()) == [
         [(0, 1, 1.0), (2, 0, pytest.approx(0.5, abs=1e-5))], [(1, 2, 1.0)],
     ]  # fmt: skip
 
@@ -201,10 +202,10 @@ def test_links_fall_on_the_pieces_of_their_words(taught):
 def test_joined_pairs_are_one_row_with_the_links_of_both(taught):
     cache, links = taught
     indices = np.array([0, 1, 0])
-    assert cache.src.padded(indices, 2)[0].tolist() == [
+    assert cache.src.padded_pieces(indices, 2)[0].tolist() == [
         [1, 1, 2, 3, 3, 7, 7, 8], [1, 1, 2, 3, 3, 0, 0, 0],
     ]  # fmt: skip
-    assert cache.tgt.word_ids_padded(indices, 2).tolist() == [
+    assert cache.tgt.padded_words(indices, 2).tolist() == [
         [0, 1, 1, 2, 2, 3, 3, 4], [0, 1, 1, -1, -1, -1, -1, -1],
     ]  # fmt: skip
     alone = links.cells(cache, np.array([0, 1]))
@@ -219,7 +220,7 @@ def test_joining_keeps_every_pair_once_and_lines_short_enough(cache):
     batches = stream(cache, joins=0.5, longest=40)
     groups = epoch(batches)
     assert sorted(np.concatenate([indices for indices, _ in groups])) == list(range(len(cache)))
-    joined = [flag for _, flag, _ in islice(batches.indices(Position(), 0), len(groups))]
+    joined = [flag for _, flag, _ in islice(batches.step_pairs(Position(), 0), len(groups))]
     assert 0.3 < np.mean(joined) < 0.7
     sizes = []
     for flag, step in zip(joined, batches.steps(Position(), 0), strict=False):
@@ -250,7 +251,7 @@ def test_prefetch_gives_the_same_and_passes_errors_on():
         yield from range(10)
         raise MxError("broken")
 
-    made = prefetch(numbers())
+    made = prefetch_steps(numbers())
     assert list(islice(made, 10)) == list(range(10))
     with pytest.raises(MxError, match="broken"):
         next(made)
@@ -260,7 +261,7 @@ def test_prefetch_stops_its_thread():
     import itertools
     import threading
 
-    made = prefetch(itertools.count())
+    made = prefetch_steps(itertools.count())
     next(made)
     before = threading.active_count()
     made.close()

@@ -10,31 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ....engine.errors import MxError
-from ....engine.text.words import Tokenizer, split
+from ....engine.text.pieces import PieceTokenizer
+from ....engine.text.words import split_words
 from ....trainer.data import token_cache as cache
-from ....trainer.data.token_cache import Counts, TokenCache, build
-from ....trainer.data.vocabulary import train_vocab
+from ....trainer.data.token_cache import CacheCounts, TokenCache, build_token_cache
+from ....trainer.data.vocabulary import learn_vocabulary
 
 KEY = {"vocab": "abc", "max_length": 40}
 WORDS = ["the", "cat", "mats", "Katze", "\u200b", "▁", "中文", "😀", "\r", "\u3000", "x" * 30]
 
 
 @pytest.fixture(scope="module")
-def tok(tmp_path_factory) -> Tokenizer:
+def tok(tmp_path_factory) -> PieceTokenizer:
     path = tmp_path_factory.mktemp("vocab") / "v.spm"
-    train_vocab(["the cat sat on the mats", "die Katze saß auf"] * 5, path, size=300)
-    return Tokenizer.load(path)
+    learn_vocabulary(["the cat sat on the mats", "die Katze saß auf"] * 5, path, size=300)
+    return PieceTokenizer.load(path)
 
 
-def make(pairs, tok, folder, **options) -> Counts:
+def make(pairs, tok, folder, **options) -> CacheCounts:
     settings = {"max_length": 40, "max_ratio": 3.0, "key": KEY, **options}
-    return build(pairs, tok, tok, folder, **settings)
+    return build_token_cache(pairs, tok, tok, folder, **settings)
 
 
 def check_equals_direct(kept: TokenCache, pairs, tok):
     for n, line in enumerate(kept.lines):
         for side, stored in enumerate((kept.src, kept.tgt)):
-            ids, words = tok.encode(split(pairs[line][side]))
+            ids, words = tok.encode(split_words(pairs[line][side]))
             assert stored.pieces(n).tolist() == ids
             assert stored.words(n).tolist() == words
 
@@ -52,10 +53,10 @@ def test_content_equals_direct_tokenisation(tok, pairs, block):
         kept = TokenCache.open(folder, KEY)
         assert len(kept) == counts.kept == len(kept.src) == len(kept.tgt)
         assert counts.read == len(pairs)
-        expected = Counts(read=len(pairs))
+        expected = CacheCounts(read=len(pairs))
         lines = []
         for n, pair in enumerate(pairs):
-            a, b = sorted(len(tok.encode(split(text))[0]) for text in pair)
+            a, b = sorted(len(tok.encode(split_words(text))[0]) for text in pair)
             if a == 0:
                 expected.empty += 1
             elif a == 1:
@@ -89,8 +90,8 @@ def kept(tok, tmp_path) -> TokenCache:
 def test_padded_rows(kept, rows):
     indices = np.array(rows, np.int64)
     for side in (kept.src, kept.tgt):
-        ids, lengths = side.padded(indices)
-        words = side.word_ids_padded(indices)
+        ids, lengths = side.padded_pieces(indices)
+        words = side.padded_words(indices)
         assert ids.dtype == words.dtype == lengths.dtype == np.int64
         assert ids.shape == words.shape == (len(rows), max(lengths, default=0))
         assert lengths.tolist() == side.lengths(indices).tolist()
@@ -118,7 +119,7 @@ def test_large_vocabularies_use_four_bytes(tok, tmp_path, monkeypatch):
 
 
 def test_an_empty_cache_opens(tok, tmp_path):
-    assert make([("", "a b"), ("a b", " ")], tok, tmp_path / "c") == Counts(read=2, empty=2)
+    assert make([("", "a b"), ("a b", " ")], tok, tmp_path / "c") == CacheCounts(read=2, empty=2)
     assert len(TokenCache.open(tmp_path / "c", KEY)) == 0
 
 

@@ -12,14 +12,20 @@ import torch
 from safetensors.torch import load_file
 
 from ....engine.errors import MxError
-from ....trainer.loop.devices import World, compiling, joined, launch, meet
-from ....trainer.loop.train import train
+from ....trainer.loop.devices import (
+    World,
+    explain_compiler_errors,
+    join_world,
+    launch_processes,
+    meet_processes,
+)
+from ....trainer.loop.train import train_network
 
 
 def test_two_processes_equal_one(corpus, start, tmp_path, run_command, train_arguments, read_log):
     """Also with accumulation; dropout is off, since it differs between devices by design."""
     settings = {"dropout": 0.0, "micro_tokens": 40, "optimizer": "adam", "steps": 8, "ema": 0.0}
-    assert train(*start(tmp_path / "one", **settings)) == 0
+    assert train_network(*start(tmp_path / "one", **settings)) == 0
     flags = [*train_arguments(**settings), "--preset", "tiny"]
     done = run_command(*corpus, "-o", tmp_path / "two", *flags, "--gpus", "2")
     assert done.returncode == 0, done.stderr
@@ -56,16 +62,16 @@ def test_torchrun_and_an_error_in_the_first_process(corpus, tmp_path, train_argu
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without CUDA")
 def test_missing_devices_are_named():
     with pytest.raises(MxError, match=r"--gpus 3, but torch finds 0 CUDA devices"):
-        launch(3, "auto", [])
+        launch_processes(3, "auto", [])
     with (
         pytest.raises(MxError, match="--device cuda, but torch finds no CUDA device"),
-        joined("cuda"),
+        join_world("cuda"),
     ):
         pass
 
 
 def test_one_process_needs_no_launcher():
-    with joined("cpu") as world:
+    with join_world("cpu") as world:
         assert (world.rank, world.size, world.device.type) == (0, 1, "cpu")
         assert world.any(True) and not world.any(False)
 
@@ -73,7 +79,7 @@ def test_one_process_needs_no_launcher():
 def test_compiling_without_a_compiler_is_explained(monkeypatch, start, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(MxError, match="needs a C\\+\\+ compiler and found no no-such-compiler"):
-        train(*start(tmp_path, compile=True))
+        train_network(*start(tmp_path, compile=True))
 
 
 def test_a_failure_of_the_compiler_is_one_line():
@@ -81,10 +87,10 @@ def test_a_failure_of_the_compiler_is_one_line():
 
     with (
         pytest.raises(MxError, match=r"^--compile failed .*; the same command without it"),
-        compiling(),
+        explain_compiler_errors(),
     ):
         raise BackendCompilerFailed("inductor", ValueError("bad\nvery long"), None)
-    with pytest.raises(RuntimeError, match=r"^other"), compiling():
+    with pytest.raises(RuntimeError, match=r"^other"), explain_compiler_errors():
         raise RuntimeError("other")
 
 
@@ -102,7 +108,7 @@ def test_processes_meet_those_of_their_own_round():
     def start(delays):
         def one(rank):
             time.sleep(delays[rank])
-            return meet(shared, rank, len(delays), timedelta(seconds=60))
+            return meet_processes(shared, rank, len(delays), timedelta(seconds=60))
 
         with ThreadPoolExecutor(len(delays)) as pool:
             return list(pool.map(one, range(len(delays))))
@@ -112,4 +118,4 @@ def test_processes_meet_those_of_their_own_round():
         stores[0].set("delays", str(delays))
         assert {store.get("delays") for store in stores} == {str(delays).encode()}
     with pytest.raises(MxError, match="process 1 of 2 did not hear from the first one"):
-        meet(shared, 1, 2, timedelta(seconds=0.1))
+        meet_processes(shared, 1, 2, timedelta(seconds=0.1))

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from ....trainer.config import resolve
-from ....trainer.loop.optimizer import Muon, make_optimizer, orthogonal, set_rate
+from ....trainer.config import resolve_config
+from ....trainer.loop.optimizer import Muon, make_optimizer, orthogonalize, set_rate
 
 
 @pytest.mark.parametrize("work", [torch.float32, torch.bfloat16])
 def test_all_directions_of_an_update_are_about_equally_long(work):
     x = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(1))
     x[:, 0] *= 100  # one direction much stronger than the others
-    found = torch.linalg.svdvals(orthogonal(x, work).float())
+    found = torch.linalg.svdvals(orthogonalize(x, work).float())
     assert found.min() > 0.5 and found.max() < 1.5
     assert torch.linalg.svdvals(x).amax() > 50 * torch.linalg.svdvals(x).amin()
 
@@ -31,19 +31,19 @@ def test_a_fused_matrix_moves_as_its_parts_do():
     assert fused.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("precision", "work"), [("fp32", "float32"), ("bf16", "bfloat16")])
-def test_products_of_the_optimizer_have_the_precision_of_the_run(precision, work, monkeypatch):
+@pytest.mark.parametrize(("dtype", "work"), [("fp32", "float32"), ("bf16", "bfloat16")])
+def test_products_of_the_optimizer_have_the_dtype_of_the_run(dtype, work, monkeypatch):
     seen = []
 
     def spy(x, kind):
         seen.append(kind)
-        return orthogonal(x, kind)
+        return orthogonalize(x, kind)
 
-    monkeypatch.setattr("mx_align.trainer.loop.optimizer.orthogonal", spy)
+    monkeypatch.setattr("mx_align.trainer.loop.optimizer.orthogonalize", spy)
     layer = torch.nn.Linear(8, 8)
     layer.weight.grad, layer.bias.grad = torch.ones(8, 8), torch.ones(8)
     before = layer.weight.detach().clone()
-    optimizer = make_optimizer(layer, 8, resolve("tiny", {"precision": precision}).train)
+    optimizer = make_optimizer(layer, 8, resolve_config("tiny", {"dtype": dtype}).train)
     set_rate(optimizer, 1e-2)
     optimizer.step()
     assert seen == [getattr(torch, work)]

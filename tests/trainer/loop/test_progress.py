@@ -6,24 +6,23 @@ import pytest
 
 from ....engine.errors import MxError
 from ....trainer.loop import progress as module
-from ....trainer.loop.objective import Objective
-from ....trainer.loop.progress import Monitor, clock
-from ....trainer.loop.train import Progress
+from ....trainer.loop.progress import Monitor, Progress, format_clock
+from ....trainer.networks.losses import MaskAlignLoss
 
-VALUES = dict.fromkeys(Objective.terms, 1.5)
+VALUES = dict.fromkeys(MaskAlignLoss.terms, 1.5)
 
 
 def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"ste')
-    Monitor(tmp_path, quiet=True).start(Progress(step=2), 10)
+    Monitor(tmp_path, quiet=True).start(Progress(step=2))
     assert log.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
 def test_lines_for_people_and_for_programs(tmp_path, capsys):
     monitor = Monitor(tmp_path)
-    monitor.start(Progress(), 2000)
-    monitor.step(Progress(step=1000, pieces=50), VALUES, 0.1)
+    monitor.start(Progress())
+    monitor.step(Progress(step=1000, pieces=50), VALUES, 0.1, 2000)
     monitor.validation(Progress(step=1000), {"step": 1000, "accuracy": 0.25}, True)
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -35,8 +34,8 @@ def test_lines_for_people_and_for_programs(tmp_path, capsys):
 
 def test_processes_that_are_not_the_first_are_silent(tmp_path, capsys):
     monitor = Monitor(tmp_path, active=False)
-    monitor.start(Progress(step=5), 10)
-    monitor.step(Progress(step=6), VALUES, 0.1)
+    monitor.start(Progress(step=5))
+    monitor.step(Progress(step=6), VALUES, 0.1, 2000)
     assert capsys.readouterr().err == "" and not list(tmp_path.iterdir())
 
 
@@ -47,11 +46,11 @@ def test_tensorboard_gets_the_numbers_if_it_is_there(tmp_path, monkeypatch):
         def add_scalar(self, *values):
             seen.append(values)
 
-    monkeypatch.setattr(module, "tensorboard", lambda run, step: Board())
+    monkeypatch.setattr(module, "open_tensorboard", lambda run, step: Board())
     monitor = Monitor(tmp_path, quiet=True)
     assert not list(tmp_path.iterdir())  # a folder must stay empty until the run begins
-    monitor.start(Progress(), 10)
-    monitor.step(Progress(step=3), VALUES, 0.1)
+    monitor.start(Progress())
+    monitor.step(Progress(step=3), VALUES, 0.1, 2000)
     assert ("loss", 1.5, 3) in seen
 
 
@@ -62,4 +61,4 @@ def test_a_log_that_cannot_be_written(tmp_path):
 
 
 def test_clock():
-    assert clock(3 * 3600 + 62.9) == "3:01:02"
+    assert format_clock(3 * 3600 + 62.9) == "3:01:02"

@@ -11,19 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 from ....engine.errors import MxError
-from ....trainer.config import TrainConfig, resolve
-from ....trainer.data.batches import Batches, Position
-from ....trainer.loop.train import (
-    Progress,
-    Trainer,
-    batch_budget,
-    learning_rate,
-    scheduled,
-    seed_weight,
-    train,
-)
+from ....trainer.config import TrainConfig, resolve_config
+from ....trainer.loop.progress import Progress
+from ....trainer.loop.schedules import batch_budget, fit_schedule, guidance_weight, learning_rate
+from ....trainer.loop.train import train_network
+from ....trainer.loop.trainer import Trainer
+from ....trainer.networks import weights
 from ....trainer.run import checkpoint
-from ....trainer.teachers.lexicon import embeddings
+from ....trainer.teachers.lexicon import lexicon_embeddings
 
 # ---- schedules ----
 
@@ -48,14 +43,16 @@ def test_no_warmup():
     assert learning_rate(config, 0) == 2.0
 
 
-def test_batches_grow_and_seed_links_fade():
+def test_batches_grow_and_guidance_fades():
     config = TrainConfig(
         batch_tokens=1000, batch_tokens_start=200, batch_growth_until=0.5, steps=100
     )
     assert [batch_budget(config, k) for k in (0, 25, 50, 99)] == [200, 600, 1000, 1000]
-    config = TrainConfig(warm_start="seed", seed_weight=2.0, seed_until=0.5, steps=100)
-    assert [seed_weight(config, k) for k in (0, 25, 50, 99)] == [2.0, 1.0, 0.0, 0.0]
-    assert seed_weight(TrainConfig(warm_start="none"), 0) == 0
+    config = TrainConfig(
+        warm_start="statistical", guidance_weight=2.0, guidance_until=0.5, steps=100
+    )
+    assert [guidance_weight(config, k) for k in (0, 25, 50, 99)] == [2.0, 1.0, 0.0, 0.0]
+    assert guidance_weight(TrainConfig(warm_start="none"), 0) == 0
 
 
 # ---- which weights are best ----
@@ -76,33 +73,46 @@ def test_without_measurements_the_latest_is_the_best():
 # ---- steps ----
 
 
-def gradients(start, run, micro, **settings):
-    """The gradients of the first step, computed in micro-batches of a size."""
-    trainer = Trainer(*start(run, dropout=0.0, clip=0.0, **settings)[:4])
-    batches = Batches(trainer.data.train, seed=1, budget=lambda step: 400, micro=micro)
-    step = next(batches.steps(Position(), 0))
-    trainer.optimizer.step = lambda: None
-    trainer.optimizer.zero_grad = lambda: None
-    terms = trainer.update(step.batches, step.totals)
-    return len(step.batches), terms, {n: p.grad for n, p in trainer.model.named_parameters()}
+@pytest.fixture
+def first_step(start, read_log, monkeypatch):
+    """Takes one step in micro-batches of a size; gives its logged terms and its gradients."""
+
+    def train_once(run, micro, **settings):
+        found = {}
+
+        class Recorder(torch.optim.SGD):
+            def step(self, closure=None):
+                found.update({n: p.grad.clone() for n, p in self.named})
+
+        def make_recorder(model, width, config):
+            recorder = Recorder(model.parameters(), lr=0.0)
+            recorder.named = list(model.named_parameters())
+            return recorder
+
+        monkeypatch.setattr("mx_align.trainer.loop.trainer.make_optimizer", make_recorder)
+        sizes = {"batch_tokens": 400, "batch_tokens_start": 0, "micro_tokens": micro, "steps": 1}
+        train_network(*start(run, dropout=0.0, clip=0.0, **sizes, **settings))
+        return read_log(run)[0], found
+
+    return train_once
 
 
 @pytest.mark.parametrize("norm", ["cells", "rows"])
-def test_accumulation_equals_one_big_batch(start, tmp_path, norm):
-    one, terms, whole = gradients(start, tmp_path / "one", 400, entropy_norm=norm)
-    many, parts_terms, parts = gradients(start, tmp_path / "many", 60, entropy_norm=norm)
-    assert one == 1 and many > 3
-    torch.testing.assert_close(parts_terms, terms, rtol=1e-4, atol=1e-5)
+def test_accumulation_equals_one_big_batch(first_step, tmp_path, norm):
+    terms, whole = first_step(tmp_path / "one", 400, entropy_norm=norm)
+    parts_terms, parts = first_step(tmp_path / "many", 60, entropy_norm=norm)
+    assert parts_terms == pytest.approx(terms, rel=1e-4, abs=1e-5)
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+    assert any(gradient.any() for gradient in whole.values())
 
 
 OPTIONS = {
-    "plain": {"warm_start": "seed", "seed_until": 1.0},
+    "plain": {"warm_start": "statistical", "guidance_until": 1.0},
     "averaged": {"ema": 0.9, "optimizer": "adamw", "average": 2, "tied": False},
     "muon": {
         "optimizer": "muon",
-        "warm_start": "seed",
+        "warm_start": "statistical",
         "norm": "post",
         "joint_vocab": False,
         "vocab_size": 640,
@@ -112,18 +122,12 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_resumed_run_is_the_same_bit_for_bit(start, tmp_path, read_log, name):
+def test_a_resumed_run_is_the_same_bit_for_bit(start, train_until, tmp_path, read_log, name):
     settings = {"dropout": 0.2, **OPTIONS[name]}
-    assert train(*start(tmp_path / "whole", **settings)) == 0
-    broken = start(tmp_path / "broken", **settings)
-    trainer = Trainer(*broken[:4])
-    steps = trainer.steps()
-    for _ in range(5):  # one step after no checkpoint at all would begin anew
-        next(steps)
-    trainer.save()
-    steps.close()
+    assert train_network(*start(tmp_path / "whole", **settings)) == 0
+    train_until(5, *start(tmp_path / "broken", **settings))  # step 4 was saved
     torch.randn(5)  # another process has other random numbers
-    assert train(*start(tmp_path / "broken", **settings)) == 0
+    assert train_network(*start(tmp_path / "broken", **settings)) == 0
     logs = [read_log(tmp_path / run) for run in ("whole", "broken")]
     assert logs[0][-6:] == logs[1][-6:]
     for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
@@ -131,17 +135,17 @@ def test_a_resumed_run_is_the_same_bit_for_bit(start, tmp_path, read_log, name):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_seed_links_give_the_first_embeddings(start, tmp_path):
-    trainer = Trainer(*start(tmp_path / "run", warm_start="seed")[:4])
+def test_links_give_the_first_embeddings(start, tmp_path):
+    trainer = Trainer(*start(tmp_path / "run", warm_start="statistical")[:4])
     config = trainer.config.model
-    expected = embeddings(
+    expected = lexicon_embeddings(
         trainer.data.train, trainer.data.links, config.src_vocab, 0, config.width, 1
     )
     assert torch.equal(trainer.model.table(0).detach(), torch.from_numpy(expected))
 
 
 def test_it_learns(start, tmp_path, read_log):
-    train(*start(tmp_path, steps=60, lr=0.02, eval_every=60, save_every=60))
+    train_network(*start(tmp_path, steps=60, lr=0.02, eval_every=60, save_every=60))
     losses = [line["loss"] for line in read_log(tmp_path) if "loss" in line]
     assert losses[-1] < 0.8 * losses[0]
 
@@ -156,14 +160,14 @@ def test_early_stopping_and_what_is_kept(start, tmp_path, monkeypatch, read_log)
     )
     settings = {"steps": 50, "eval_every": 2, "save_every": 1, "patience": 2, "keep": 2}
     prepared = start(tmp_path, **settings)
-    assert train(*prepared) == 0
-    steps = [int(folder.name[5:]) for folder in checkpoint.folders(tmp_path)]
+    assert train_network(*prepared) == 0
+    steps = [int(folder.name[5:]) for folder in checkpoint.list_checkpoints(tmp_path)]
     assert steps == [4, 7, 8]  # the best, and the last two
     best = load_file(tmp_path / "checkpoints/step-00000004/averaged.safetensors")
     kept = load_file(tmp_path / "model.safetensors")
     assert all(kept[name].equal(best[name]) for name in best)
     log = read_log(tmp_path)
-    assert train(*start(tmp_path, **settings)) == 0  # has nothing left to do
+    assert train_network(*start(tmp_path, **settings)) == 0  # has nothing left to do
     assert read_log(tmp_path) == log
 
 
@@ -172,7 +176,7 @@ def test_the_best_are_averaged_in_the_end(start, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Trainer, "validate", lambda self: {"step": self.progress.step, "accuracy": next(accuracies)}
     )
-    train(*start(tmp_path, steps=6, eval_every=2, average=2, ema=0.0))
+    train_network(*start(tmp_path, steps=6, eval_every=2, average=2, ema=0.0))
     one, two = (
         load_file(tmp_path / f"checkpoints/step-0000000{k}/model.safetensors") for k in (4, 6)
     )
@@ -188,18 +192,18 @@ def test_gold_links_are_scored(start, corpus, tmp_path, read_log):
     for file, content in zip(texts.values(), contents, strict=True):
         file.write_text("".join(f"{line}\n" for line in content), "utf-8")
     run = tmp_path / "run"
-    train(*start(run, texts={k: str(v) for k, v in texts.items()}, select="aer", steps=6))
+    train_network(*start(run, texts={k: str(v) for k, v in texts.items()}, select="aer", steps=6))
     (result,) = [line for line in read_log(run) if "aer" in line]
     assert 0 <= result["best_aer"] <= result["aer"] <= 1
-    model, _ = checkpoint.load_model(run)
+    model, _ = weights.load_network(run)
     assert not model.training
 
 
 def test_weights_that_are_not_finite_are_never_saved(start, tmp_path):
     prepared = start(tmp_path, lr=1e30, log_every=100)
     with pytest.raises(MxError, match="not a finite number at step"):
-        train(*prepared)
-    for folder in checkpoint.folders(tmp_path):
+        train_network(*prepared)
+    for folder in checkpoint.list_checkpoints(tmp_path):
         weights = load_file(folder / "model.safetensors")
         assert all(tensor.isfinite().all() for tensor in weights.values())
 
@@ -208,16 +212,16 @@ def test_weights_that_are_not_finite_are_never_saved(start, tmp_path):
 
 
 def test_schedules_end_with_the_time():
-    config = resolve("tiny", {"steps": 10_000, "minutes": 10.0}).train
-    assert scheduled(config, 0, 0.0) == config  # nothing is known yet
-    plan = scheduled(config, 300, 60.0)
+    config = resolve_config("tiny", {"steps": 10_000, "minutes": 10.0}).train
+    assert fit_schedule(config, 0, 0.0) == config  # nothing is known yet
+    plan = fit_schedule(config, 300, 60.0)
     assert plan.steps == 3000 and plan.warmup == 200
-    assert scheduled(config, 30, 60.0).warmup == 60  # of 300 steps
-    assert scheduled(config, 9000, 60.0).steps == 10_000
-    assert scheduled(config, 2999, 600.0).steps == 2999
-    assert learning_rate(scheduled(config, 3000, 600.0), 3000) == pytest.approx(0, abs=1e-9)
-    unlimited = resolve("tiny", {"steps": 10_000}).train
-    assert scheduled(unlimited, 300, 60.0) == unlimited
+    assert fit_schedule(config, 30, 60.0).warmup == 60  # of 300 steps
+    assert fit_schedule(config, 9000, 60.0).steps == 10_000
+    assert fit_schedule(config, 2999, 600.0).steps == 2999
+    assert learning_rate(fit_schedule(config, 3000, 600.0), 3000) == pytest.approx(0, abs=1e-9)
+    unlimited = resolve_config("tiny", {"steps": 10_000}).train
+    assert fit_schedule(unlimited, 300, 60.0) == unlimited
 
 
 def test_the_run_ends_when_its_time_is_up(start, tmp_path, read_log, monkeypatch):
@@ -225,11 +229,11 @@ def test_the_run_ends_when_its_time_is_up(start, tmp_path, read_log, monkeypatch
     clock = SimpleNamespace(monotonic=lambda: next(ticks) / 10)
     monkeypatch.setattr("mx_align.trainer.loop.train.time", clock)
     settings = {"steps": 100_000, "minutes": 0.05, "eval_every": 100_000, "save_every": 100_000}
-    assert train(*start(tmp_path, **settings)) == 0
+    assert train_network(*start(tmp_path, **settings)) == 0
     log = read_log(tmp_path)
     last = max(line["step"] for line in log)
     assert 25 < last <= 30 and (tmp_path / "model.safetensors").exists()
     rates = [line["lr"] for line in log if "lr" in line]
     assert rates[-1] < 0.3 * max(rates)
-    train(*start(tmp_path, **settings))  # has nothing left to do
+    train_network(*start(tmp_path, **settings))  # has nothing left to do
     assert read_log(tmp_path) == log

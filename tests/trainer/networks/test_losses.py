@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ....trainer.config import ModelConfig, TrainConfig
-from ....trainer.data.batches import Batch
-from ....trainer.loop.objective import Objective
+from ....trainer.data.batches import Totals, TrainingBatch
 from ....trainer.networks import losses as loss
+from ....trainer.networks.losses import MaskAlignLoss
 from ....trainer.networks.mask_align import MaskAlign
 
 LENGTHS = [(3, 2), (1, 4), (5, 5)]  # source, target
@@ -41,7 +41,7 @@ def test_prediction_and_its_gradient(monkeypatch):
             log_sum = math.log(sum(math.exp(x) for x in logits))
             logs = [x - log_sum for x in logits]
             wanted -= (1 - smoothing) * logs[y] + smoothing * sum(logs) / len(logs)
-        made = loss.prediction(hidden, table, targets, smoothing)
+        made = loss.prediction_loss(hidden, table, targets, smoothing)
         assert made.item() == pytest.approx(wanted, rel=1e-5)
         plain = torch.nn.functional.cross_entropy(
             hidden @ table.T, targets, reduction="sum", label_smoothing=smoothing
@@ -54,7 +54,7 @@ def test_prediction_and_its_gradient(monkeypatch):
 
 def test_prediction_of_nothing_is_zero():
     table = torch.randn(9, 4).requires_grad_()
-    made = loss.prediction(torch.zeros(0, 4), table, torch.zeros(0, dtype=torch.long), 0.1)
+    made = loss.prediction_loss(torch.zeros(0, 4), table, torch.zeros(0, dtype=torch.long), 0.1)
     made.backward()
     assert made == 0 and not table.grad.any()
 
@@ -64,7 +64,7 @@ def test_agreement(weights):
     wanted = 0.0
     for (s, t), (one, other) in zip(LENGTHS, lists, strict=True):
         wanted += sum((one[i][j] - other[j][i]) ** 2 for i in range(t) for j in range(s))
-    assert loss.agreement(fwd, bwd).item() == pytest.approx(wanted, rel=1e-5)
+    assert loss.agreement_loss(fwd, bwd).item() == pytest.approx(wanted, rel=1e-5)
 
 
 def test_entropy(weights):
@@ -77,12 +77,12 @@ def test_entropy(weights):
             lifted = [w + 0.05 for w in row]
             shares = [x / sum(lifted) for x in lifted]
             wanted -= sum(p * math.log(p) for p in shares)
-    assert loss.entropy(fwd, cells, 0.05).item() == pytest.approx(wanted, rel=1e-5)
+    assert loss.entropy_loss(fwd, cells, 0.05).item() == pytest.approx(wanted, rel=1e-5)
 
 
 def test_entropy_of_zero_weights_without_lambda_has_a_finite_gradient():
     weights = torch.zeros(1, 2, 3).requires_grad_()
-    loss.entropy(weights, torch.ones(1, 2, 3, dtype=torch.bool), 0.0).backward()
+    loss.entropy_loss(weights, torch.ones(1, 2, 3, dtype=torch.bool), 0.0).backward()
     assert weights.grad.isfinite().all()
 
 
@@ -97,7 +97,7 @@ def test_seeds(weights):
             links[b, i, j] = True
             rows[i] = rows.get(i, 0.0) + lists[b][0][i][j]
         wanted -= sum(math.log(weight) for weight in rows.values())
-    assert loss.seeds(fwd, links).item() == pytest.approx(wanted, rel=1e-5)
+    assert loss.guidance_loss(fwd, links).item() == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["cells", "rows"])
@@ -108,9 +108,9 @@ def test_the_objective_is_the_sum_of_the_terms_in_the_spec(norm):
     config = TrainConfig(alpha=5.0, beta=2.0, entropy_norm=norm, label_smoothing=0.0)
     s, t = (torch.tensor(side) for side in zip(*LENGTHS, strict=True))
     src, tgt = torch.randint(20, (3, 5)), torch.randint(20, (3, 5))
-    totals = loss.Totals(int(s.sum()), int(t.sum()), int((s * t).sum()))
-    values = Objective(model, config)(Batch(src, s, tgt, t), totals, 0.0)
-    made = dict(zip(Objective.terms, values.tolist(), strict=True))
+    totals = Totals(int(s.sum()), int(t.sum()), int((s * t).sum()))
+    values = MaskAlignLoss(model, config)(TrainingBatch(src, s, tgt, t), totals, 0.0)
+    made = dict(zip(MaskAlignLoss.terms, values.tolist(), strict=True))
     fwd, bwd = model(src, s, tgt, t)
 
     def nll(output, ids, lengths, table):

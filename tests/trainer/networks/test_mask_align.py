@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ....trainer.config import ModelConfig
 from ....trainer.networks import losses as loss
-from ....trainer.networks.mask_align import MaskAlign, symmetrize, valid
+from ....trainer.networks.mask_align import MaskAlign, harmonic_mean, valid_places
 
 VOCAB = 30
 
@@ -119,7 +119,7 @@ def test_weights_are_a_distribution_with_null(model, batch):
     src, src_lengths, tgt, tgt_lengths = batch
     outputs = model(src, src_lengths, tgt, tgt_lengths)
     for output, lengths in zip(outputs, (tgt_lengths, src_lengths), strict=True):
-        rows = valid(lengths, output.weights.shape[1])
+        rows = valid_places(lengths, output.weights.shape[1])
         sums = output.weights.sum(-1)[rows]
         assert (output.weights >= 0).all() and (sums <= 1 + 1e-5).all()
         close(sums + output.null[rows], torch.ones_like(sums))
@@ -133,13 +133,13 @@ def test_short_and_empty_sides_are_finite(model, data):
     extra = data.draw(st.tuples(*[st.integers(0, 1)] * 2))
     src, src_lengths, tgt, tgt_lengths = make_batch(data.draw(lengths), extra)
     fwd, bwd = model(src, src_lengths, tgt, tgt_lengths)
-    reals = valid(tgt_lengths, tgt.shape[1]), valid(src_lengths, src.shape[1])
+    reals = valid_places(tgt_lengths, tgt.shape[1]), valid_places(src_lengths, src.shape[1])
     cells = reals[0][:, :, None] & reals[1][:, None, :]
-    total = loss.agreement(fwd.weights, bwd.weights)
-    total = total + loss.entropy(fwd.weights, cells, 0.05)
-    total = total + loss.entropy(bwd.weights, cells.transpose(1, 2), 0.05)
+    total = loss.agreement_loss(fwd.weights, bwd.weights)
+    total = total + loss.entropy_loss(fwd.weights, cells, 0.05)
+    total = total + loss.entropy_loss(bwd.weights, cells.transpose(1, 2), 0.05)
     for output, ids, real, side in ((fwd, tgt, reals[0], 1), (bwd, src, reals[1], 0)):
-        total = total + loss.prediction(output.hidden[real], model.table(side), ids[real], 0.1)
+        total = total + loss.prediction_loss(output.hidden[real], model.table(side), ids[real], 0.1)
     total.backward()
     assert total.isfinite()
     for name, parameter in model.named_parameters():
@@ -163,8 +163,8 @@ def test_swapping_the_languages_swaps_the_directions(model, batch):
         close(one.weights, other.weights)
         close(one.hidden, other.hidden)
     close(
-        symmetrize(fwd.weights, bwd.weights),
-        symmetrize(swapped_fwd.weights, swapped_bwd.weights).transpose(1, 2),
+        harmonic_mean(fwd.weights, bwd.weights),
+        harmonic_mean(swapped_fwd.weights, swapped_bwd.weights).transpose(1, 2),
     )
 
 
@@ -212,7 +212,7 @@ def test_static_attention_against_a_loop():
 def test_symmetrize_is_the_harmonic_mean_and_zero_where_both_are():
     fwd, bwd = torch.tensor([[[0.5, 0.0], [1.0, 0.0]]]), torch.tensor([[[0.25, 0.0], [0.5, 0.0]]])
     wanted = torch.tensor([[[2 * 0.5 * 0.25 / 0.75, 0.0], [0.0, 0.0]]])
-    close(symmetrize(fwd, bwd), wanted)
+    close(harmonic_mean(fwd, bwd), wanted)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])

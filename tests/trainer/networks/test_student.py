@@ -11,14 +11,16 @@ from safetensors.torch import load_file
 
 from ....engine.errors import MxError
 from ....trainer.config import ModelConfig
-from ....trainer.data.batches import TeacherLinks
-from ....trainer.loop.evaluate import word_links
-from ....trainer.loop.objective import StudentObjective
-from ....trainer.loop.train import Trainer, train
+from ....trainer.data.batches import make_batch
+from ....trainer.data.teacher_links import TeacherLinks
+from ....trainer.loop.train import train_network
+from ....trainer.loop.trainer import Trainer
 from ....trainer.networks import losses as loss
-from ....trainer.networks.mask_align import symmetrize, valid
+from ....trainer.networks import weights
+from ....trainer.networks.losses import StudentLoss
+from ....trainer.networks.mask_align import harmonic_mean, valid_places
 from ....trainer.networks.student import Student
-from ....trainer.run import checkpoint
+from ....trainer.networks.word_scores import word_links
 
 VOCAB = 30
 many = settings(max_examples=25, deadline=None, derandomize=True)
@@ -82,7 +84,7 @@ def test_padding_and_neighbours_in_the_batch_change_nothing(model, batch):
 def test_weights_and_null_add_up_to_one_where_there_is_something_to_link(model, batch):
     _, n_src, _, n_tgt = batch
     for output, lengths, others in zip(model(*batch), (n_tgt, n_src), (n_src, n_tgt), strict=True):
-        rows = valid(lengths, output.null.shape[1]) & (others > 0)[:, None]
+        rows = valid_places(lengths, output.null.shape[1]) & (others > 0)[:, None]
         total = output.weights.sum(-1) + output.null
         torch.testing.assert_close(total, rows.float())
 
@@ -93,11 +95,11 @@ def test_only_first_pieces_are_linked(model, batch):
     src, n_src, tgt, n_tgt = batch
     fwd, bwd = model(*batch)
     for output, ids, other, side in ((fwd, tgt, src, 1), (bwd, src, tgt, 0)):
-        inside = model.starts(side)[ids] == 0
+        inside = model.starting_pieces(side)[ids] == 0
         assert not output.weights[inside].any()
-        assert not output.weights.transpose(1, 2)[model.starts(1 - side)[other] == 0].any()
+        assert not output.weights.transpose(1, 2)[model.starting_pieces(1 - side)[other] == 0].any()
         lengths, others = (n_tgt, n_src) if side else (n_src, n_tgt)
-        rows = valid(lengths, ids.shape[1]) & (others > 0)[:, None]
+        rows = valid_places(lengths, ids.shape[1]) & (others > 0)[:, None]
         assert (output.null[inside & rows] == 1).all()
 
 
@@ -107,8 +109,10 @@ def test_everything_stays_finite(model, batch):
     src, n_src, tgt, n_tgt = batch
     links = torch.rand(len(src), tgt.shape[1], src.shape[1])
     fwd, bwd = model(*batch)
-    total = loss.taught(fwd.weights, links, model.words(tgt, n_tgt, 1))
-    total = total + loss.untaught(bwd.null, links.transpose(1, 2) * 0, model.words(src, n_src, 0))
+    total = loss.link_loss(fwd.weights, links, model.word_starts(tgt, n_tgt, 1))
+    total = total + loss.null_loss(
+        bwd.null, links.transpose(1, 2) * 0, model.word_starts(src, n_src, 0)
+    )
     total.backward()
     assert total.isfinite()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -140,11 +144,11 @@ def test_the_loss_is_what_it_says():
     links = torch.tensor([[[0.5, 0.0], [0.0, 0.0], [0.9, 0.3]]])
     words = torch.tensor([[True, True, True]])
     wanted = -0.5 * math.log(0.6) - 0.9 * math.log(0.9)
-    assert loss.taught(weights, links, words).item() == pytest.approx(wanted)
-    assert loss.untaught(null, links, words).item() == pytest.approx(-math.log(0.7))
+    assert loss.link_loss(weights, links, words).item() == pytest.approx(wanted)
+    assert loss.null_loss(null, links, words).item() == pytest.approx(-math.log(0.7))
     words = torch.tensor([[False, False, True]])
-    assert loss.taught(weights, links, words).item() == pytest.approx(-0.9 * math.log(0.9))
-    assert loss.untaught(null, links, words).item() == 0
+    assert loss.link_loss(weights, links, words).item() == pytest.approx(-0.9 * math.log(0.9))
+    assert loss.null_loss(null, links, words).item() == 0
 
 
 def test_soft_targets_are_shares_of_the_confidence():
@@ -152,9 +156,9 @@ def test_soft_targets_are_shares_of_the_confidence():
     links = torch.tensor([[[0.5, 0.0], [0.0, 0.0], [0.9, 0.3]]])
     words = torch.tensor([[True, True, True]])
     wanted = -0.5 * math.log(0.6) - 0.9 * (0.75 * math.log(0.4) + 0.25 * math.log(0.5))
-    assert loss.taught_softly(weights, links, words).item() == pytest.approx(wanted)
+    assert loss.soft_link_loss(weights, links, words).item() == pytest.approx(wanted)
     words = torch.tensor([[True, True, False]])
-    assert loss.taught_softly(weights, links, words).item() == pytest.approx(-0.5 * math.log(0.6))
+    assert loss.soft_link_loss(weights, links, words).item() == pytest.approx(-0.5 * math.log(0.6))
 
 
 def test_without_a_diagonal_places_do_not_matter():
@@ -172,19 +176,19 @@ def test_without_a_diagonal_places_do_not_matter():
 # ---- learning ----
 
 STUDENT = {
-    "kind": "student", "warm_start": "seed", "refine": 4, "joins": 0.5, "lr": 0.01, "steps": 30,
-    "eval_every": 10, "save_every": 5,
+    "kind": "student", "warm_start": "statistical", "refine": 4, "joins": 0.5, "lr": 0.01,
+    "steps": 30, "eval_every": 10, "save_every": 5,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", [{}, {"soft_targets": True}, {"diagonal": False}])
 def test_a_student_learns_what_its_teacher_knows(changes, start, tmp_path, read_log):
     arguments = start(tmp_path / "run", {"valid_last": 10}, **STUDENT, **changes)
-    assert train(*arguments) == 0
+    assert train_network(*arguments) == 0
     found = [line["accuracy"] for line in read_log(tmp_path / "run") if "accuracy" in line]
     assert found[-1] > 0.6 and found[-1] > found[0]
     terms = [line for line in read_log(tmp_path / "run") if "links" in line]
-    assert set(StudentObjective.terms) <= set(terms[0])
+    assert set(StudentLoss.terms) <= set(terms[0])
 
 
 def test_word_starts_are_kept_with_the_weights(start, tmp_path):
@@ -192,28 +196,25 @@ def test_word_starts_are_kept_with_the_weights(start, tmp_path):
     trainer = Trainer(config, run, *rest[:2])
     wanted = trainer.tokenizers[0].word_starts()
     assert 0 < wanted.sum() < len(wanted)
-    train(config, run, *rest)
-    kept = load_file(run / checkpoint.MODEL)["src_starts"].numpy()
+    train_network(config, run, *rest)
+    kept = load_file(run / weights.MODEL)["src_starts"].numpy()
     assert (kept == wanted).all()
 
 
-def test_rounds_mix_own_links_and_resume_bit_for_bit(start, tmp_path, read_log):
+def test_rounds_mix_own_links_and_resume_bit_for_bit(start, train_until, tmp_path):
     settings = {**STUDENT, "rounds": 3}
     whole = tmp_path / "whole"
-    train(*start(whole, **settings))
+    train_network(*start(whole, **settings))
     assert (whole / "cache" / "round-2" / "key.json").exists()
     first, own = (TeacherLinks(whole / "cache" / name) for name in ("links/train", "round-1"))
     assert len(first.offsets) == len(own.offsets) and len(own.links)
     assert not np.array_equal(first.links, own.links)
 
     broken = tmp_path / "broken"
-    config, run, data, world, monitor = start(broken, **settings)
-    trainer = Trainer(config, run, data, world)
-    for _ in zip(range(17), trainer.steps(), strict=False):
-        if trainer.progress.step in (5, 15):
-            trainer.save()
-    train(config, run, data, world, monitor)
-    one, other = (load_file(folder / checkpoint.MODEL) for folder in (whole, broken))
+    for last in (7, 18):  # in the first round and in the second
+        train_until(last, *start(broken, **settings))
+    train_network(*start(broken, **settings))
+    one, other = (load_file(folder / weights.MODEL) for folder in (whole, broken))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -222,7 +223,7 @@ def test_links_of_another_try_are_not_taken(start, tmp_path):
     stale = tmp_path / "run" / "cache" / "round-1"
     stale.mkdir()
     (stale / "key.json").write_text("{}", "utf-8")
-    train(*arguments)
+    train_network(*arguments)
     assert (stale / "links.bin").exists()
 
 
@@ -237,9 +238,9 @@ def test_links_of_a_cache_are_those_of_its_words(start, tmp_path):
     trainer.model.eval()
     found = list(word_links(trainer.model, data.train, 0.1, world.device))
     assert len(found) == len(data.train)
-    batch = trainer.batches(None).batch(np.array([3]))
+    batch = make_batch(trainer.data.train, np.array([3]))
     fwd, bwd = trainer.model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
-    scores = symmetrize(fwd.weights, bwd.weights)[0].detach().numpy()
+    scores = harmonic_mean(fwd.weights, bwd.weights)[0].detach().numpy()
     src, tgt = data.train.src.words(3), data.train.tgt.words(3)
     wanted = {(int(src[s]), int(tgt[t])) for t, s in np.argwhere(scores >= 0.1)}
     assert {(i, j) for i, j, _ in found[3]} == wanted

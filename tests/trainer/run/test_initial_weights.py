@@ -9,22 +9,26 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 
-from ....engine.aligner import installed, installed_models
-from ....engine.bundle.bundle import Bundle, write_bundle
+from ....engine.bundle.bundle import Bundle
+from ....engine.bundle.installed import find_installed, installed_models
+from ....engine.bundle.writing import write_bundle
 from ....engine.errors import MxError
 from ....export.bundling import Options, export
 from ....trainer.commands.train import main
-from ....trainer.config import from_json
-from ....trainer.data.batches import TeacherLinks
-from ....trainer.data.corpus import Texts, open_prepared
+from ....trainer.config import read_config
+from ....trainer.data.teacher_links import TeacherLinks
 from ....trainer.loop.devices import World
-from ....trainer.loop.evaluate import word_scores
 from ....trainer.loop.progress import Monitor
-from ....trainer.loop.train import Trainer, train
+from ....trainer.loop.train import train_network
+from ....trainer.loop.trainer import Trainer
+from ....trainer.networks import weights
+from ....trainer.networks.word_scores import word_scores
 from ....trainer.run import checkpoint
 from ....trainer.run import folder as run
-from ....trainer.run.folder import Command, settle
-from ....trainer.run.initial_weights import open_start
+from ....trainer.run.folder import RunCommand, prepare_run
+from ....trainer.run.initial_weights import load_start
+from ....trainer.run.texts import Texts
+from ....trainer.run.training_data import load_data
 
 SMALL = {"batch_tokens": 160, "steps": 6, "eval_every": 6, "save_every": 2, "log_every": 1}
 STUDENT = {"width": 16, "ff": 16, "encoder_layers": 1, "vocab_size": 330, "refine": 3}
@@ -45,9 +49,9 @@ def text(corpus, tmp_path_factory):
 def prepared(folder, texts, preset, *settings):
     """What `train` takes, of a run folder that is ready."""
     folder.mkdir(exist_ok=True)
-    run.settle(run.Command(folder, texts, preset, settings), lambda note: None)
-    config, found = run.opened(folder)
-    data = open_prepared(found, config, folder)
+    run.prepare_run(run.RunCommand(folder, texts, preset, settings), lambda note: None)
+    config, found = run.load_run(folder)
+    data = load_data(found, config, folder)
     return config, folder, data, World(torch.device("cpu")), Monitor(folder, quiet=True)
 
 
@@ -57,7 +61,7 @@ def made(corpus, tmp_path_factory):
     place = tmp_path_factory.mktemp("made")
     folder, bundle = place / "student", place / "student.mx"
     texts = Texts(*map(str, corpus), valid_last=10)
-    train(*prepared(folder, texts, "student", SMALL, STUDENT, {"lowercase": True}))
+    train_network(*prepared(folder, texts, "student", SMALL, STUDENT, {"lowercase": True}))
     export(Options(folder, bundle, ("fp32", "fp16"), ("xx", "yy"), kernels=()), lambda note: None)
     return folder, bundle
 
@@ -86,8 +90,8 @@ def scores(model, tokenizers):
 
 def same_links(trainer, folder, **tolerance):
     """Whether an untrained trainer aligns as the model of a run."""
-    model, config = checkpoint.load_model(folder)
-    old = scores(model, run.tokenizers(folder, config))
+    model, config = weights.load_network(folder)
+    old = scores(model, run.load_tokenizers(folder, config))
     for one, two in zip(scores(trainer.model, trainer.tokenizers), old, strict=True):
         torch.testing.assert_close(one, two, **tolerance)
     assert any(values.any() for values in old)
@@ -98,28 +102,28 @@ def test_at_step_0_it_aligns_as_the_model_does(student, go_on):
     for number, model in enumerate(student):
         trainer = Trainer(*go_on(f"r{number}", model)[:4])
         same_links(trainer, folder, rtol=0, atol=0)
-        for name, value in load_file(folder / checkpoint.MODEL).items():
+        for name, value in load_file(folder / weights.MODEL).items():
             assert torch.equal(dict(trainer.model.named_parameters())[name], value)
         assert trainer.averaged is not None  # the preset's
     old = Bundle.load(bundle)
-    files = {name: old.read(name) for name in old.manifest.files if name != "model.onnx"}
+    files = {name: old.read_file(name) for name in old.manifest.files if name != "model.onnx"}
     graphs = {"fp16": "model.fp16.onnx"}
-    only = replace(old.manifest, graphs=graphs, default_precision="fp16")
+    only = replace(old.manifest, graphs=graphs, default_dtype="fp16")
     narrow = write_bundle(bundle.with_name("narrow.zip"), only, files)
     same_links(Trainer(*go_on("narrow", narrow.path)[:4]), folder, rtol=0, atol=0.01)
 
 
 def test_mask_align_starts_from_its_run(start, go_on, tmp_path):
-    train(*start(tmp_path / "old", **SEPARATE))
-    arguments = go_on("new", tmp_path / "old", "tiny", warm_start="seed")
-    assert arguments[0].model == from_json(tmp_path / "old" / "config.json").model
+    train_network(*start(tmp_path / "old", **SEPARATE))
+    arguments = go_on("new", tmp_path / "old", "tiny", warm_start="statistical")
+    assert arguments[0].model == read_config(tmp_path / "old" / "config.json").model
     same_links(Trainer(*arguments[:4]), tmp_path / "old", rtol=0, atol=0)
-    assert train(*arguments) == 0
+    assert train_network(*arguments) == 0
 
 
 def test_settings_come_from_the_model_and_the_preset_of_its_kind(student, go_on):
     config, folder, *_ = go_on("r", student[1])
-    assert config.model == from_json(student[0] / "config.json").model
+    assert config.model == read_config(student[0] / "config.json").model
     assert config.train.lowercase and config.train.vocab_size == 330
     assert (folder / "src.spm").read_bytes() == (student[0] / "src.spm").read_bytes()
     train_settings = config.train
@@ -133,35 +137,32 @@ def test_settings_come_from_the_model_and_the_preset_of_its_kind(student, go_on)
 def test_the_new_text_teaches(student, go_on):
     _, folder, data, *_ = go_on("r", student[1], texts={"valid_last": 0})
     assert isinstance(data.links, TeacherLinks) and len(data.train) == 90 and len(data.links.links)
-    assert json.loads((folder / "cache/links/key.json").read_text())["teachers"] == [["seed"]]
+    assert json.loads((folder / "cache/links/key.json").read_text())["teachers"] == [
+        ["statistical"]
+    ]
 
 
 # ---- resuming ----
 
 
 def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
-    train(*go_on("new", student[1]))
+    train_network(*go_on("new", student[1]))
     options = Options(tmp_path / "new", tmp_path / "new.mx", ("fp32",), ("xx", "yy"), kernels=())
     bundle = export(options, lambda note: None)
     assert bundle.manifest.training["start"] == "student"
-    text = bundle.read("README.md").decode()
+    text = bundle.read_file("README.md").decode()
     assert "Started from: student" in text
     assert "Taught by: the statistical aligner\n" in text
     assert "start" not in Bundle.load(student[1]).manifest.training
 
 
-def test_a_resumed_run_is_the_same_bit_for_bit(student, go_on, read_log):
+def test_a_resumed_run_is_the_same_bit_for_bit(student, go_on, train_until, read_log):
     """Also if the model it started from is gone by then."""
-    assert train(*go_on("whole", student[1])) == 0
+    assert train_network(*go_on("whole", student[1])) == 0
     arguments = go_on("broken", student[1])
-    trainer = Trainer(*arguments[:4])
-    steps = trainer.steps()
-    for _ in range(3):
-        next(steps)
-    trainer.save()
-    steps.close()
+    train_until(3, *arguments)
     shutil.rmtree(student[1])
-    assert train(*go_on("broken", student[1])) == 0
+    assert train_network(*go_on("broken", student[1])) == 0
     whole, broken = (arguments[1].with_name(name) for name in ("whole", "broken"))
     assert read_log(whole)[-4:] == read_log(broken)[-4:]
     for file in ("model.safetensors", "checkpoints/step-00000006/optimizer.safetensors"):
@@ -170,11 +171,11 @@ def test_a_resumed_run_is_the_same_bit_for_bit(student, go_on, read_log):
 
 def test_a_trained_run_keeps_its_start(student, start, go_on, tmp_path):
     folder, bundle = student
-    train(*go_on("r", bundle))
+    train_network(*go_on("r", bundle))
     with pytest.raises(MxError, match=rf"was started with start {bundle} \(now {folder}\)"):
         go_on("r", folder)
-    own = {"kind": "student", "refine": 3, "warm_start": "seed"}
-    train(*start(tmp_path / "other", **own))
+    own = {"kind": "student", "refine": 3, "warm_start": "statistical"}
+    train_network(*start(tmp_path / "other", **own))
     with pytest.raises(MxError, match=rf"with start None \(now {bundle}\)"):
         start(tmp_path / "other", {"start": str(bundle)}, **own)
     with pytest.raises(MxError, match=rf"start {bundle} \(now None\)"):
@@ -182,11 +183,11 @@ def test_a_trained_run_keeps_its_start(student, start, go_on, tmp_path):
 
 
 def test_a_bad_start_does_not_cost_the_run_that_was_to_be_restarted(start, text, tmp_path):
-    train(*start(tmp_path / "run", **SEPARATE))
+    train_network(*start(tmp_path / "run", **SEPARATE))
     texts = Texts(*map(str, text), start=str(tmp_path / "typo"))
-    command = Command(tmp_path / "run", texts, None, (SMALL,), restart=True)
+    command = RunCommand(tmp_path / "run", texts, None, (SMALL,), restart=True)
     with pytest.raises(MxError, match="no such run folder or bundle"):
-        settle(command, lambda line: None)
+        prepare_run(command, lambda line: None)
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -224,7 +225,7 @@ def test_settings_that_contradict_the_model(student, go_on, settings, message):
 
 def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
-    train(*start(mask_align, steps=2))
+    train_network(*start(mask_align, steps=2))
     export(Options(mask_align, bundle, ("fp32",), kernels=()), lambda note: None)
     with pytest.raises(MxError, match=r"bundle of Mask-Align.*; give the run folder"):
         go_on("r", bundle)
@@ -234,8 +235,8 @@ def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     with pytest.raises(MxError, match="is not a model bundle"):
         go_on("r", tmp_path / "empty")
     old = Bundle.load(student[1])
-    files = {name: old.read(name) for name in old.manifest.files}
-    coarse = replace(old.manifest, graphs={"int8": "model.onnx"}, default_precision="int8")
+    files = {name: old.read_file(name) for name in old.manifest.files}
+    coarse = replace(old.manifest, graphs={"int8": "model.onnx"}, default_dtype="int8")
     write_bundle(tmp_path / "coarse.mx", coarse, files)
     with pytest.raises(MxError, match="int8 graph only, which is too coarse"):
         go_on("r", tmp_path / "coarse.mx")
@@ -245,9 +246,9 @@ def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
 
 
 def test_a_vocabulary_of_another_size_is_refused(student):
-    shutil.copy(installed("de-en") / "src.spm", student[0] / "src.spm")
+    shutil.copy(find_installed("de-en") / "src.spm", student[0] / "src.spm")
     with pytest.raises(MxError, match="its weights are for vocabularies of another size"):
-        open_start(str(student[0]))
+        load_start(str(student[0]))
 
 
 def test_flags(student, text, tmp_path):
@@ -263,25 +264,25 @@ def test_flags(student, text, tmp_path):
     assert result.exit_code == 2 and len(result.stderr.strip().split("\n")) == 1
     result = invoke("--steps", "2", "--threads", "1")
     assert result.exit_code == 0, result.stderr
-    assert from_json(tmp_path / "r" / "config.json").train.lr == 0.001
+    assert read_config(tmp_path / "r" / "config.json").train.lr == 0.001
     result = CliRunner().invoke(main, ["--resume", "r", "--start", "x"])
     assert result.exit_code == 2 and "to name --start" in result.stderr
     inside = ["--restart", "--start", str(tmp_path / "r")]
     result = CliRunner().invoke(main, [*map(str, text), "-o", str(tmp_path / "r"), *inside])
     assert result.exit_code == 2 and "--restart would delete " in result.stderr
-    assert (tmp_path / "r" / checkpoint.MODEL).exists()
+    assert (tmp_path / "r" / weights.MODEL).exists()
 
 
 @pytest.mark.parametrize("name", installed_models())
 def test_the_installed_models_can_be_started_from(name):
-    start = open_start(str(installed_models()[name]))
+    start = load_start(str(installed_models()[name]))
     assert start.config.model.kind == "student" and start.config.train.lowercase
     starts = start.vocabularies[0].word_starts()
-    assert torch.equal(start.model.starts(0).detach(), torch.from_numpy(starts))
+    assert torch.equal(start.model.starting_pieces(0).detach(), torch.from_numpy(starts))
 
 
 def test_a_model_with_the_languages_the_other_way_round_is_refused():
     path = installed_models()["de+fr-en"]
-    assert open_start(str(path), "fr-en").model is not None
+    assert load_start(str(path), "fr-en").model is not None
     with pytest.raises(MxError, match="is a model for de-en and fr-en, not for en-fr: change SRC"):
-        open_start(str(path), "en-fr")
+        load_start(str(path), "en-fr")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ....trainer.data.batches import TeacherLinks
-from ....trainer.data.corpus import write_links
-from ....trainer.data.token_cache import TokenCache, build
-from ....trainer.teachers.lexicon import embeddings, translations
+from ....trainer.data.teacher_links import TeacherLinks, write_links
+from ....trainer.data.token_cache import TokenCache, build_token_cache
+from ....trainer.teachers.lexicon import count_translations, lexicon_embeddings
 
 
 class Words:
@@ -33,14 +32,14 @@ def linked(tmp_path):
         for row in rows
     ]
     words = Words()
-    build(pairs, words, words, tmp_path / "train", max_length=50, max_ratio=9, key={})
+    build_token_cache(pairs, words, words, tmp_path / "train", max_length=50, max_ratio=9, key={})
     folder = tmp_path / "seeds"
     write_links(folder, [[(i, 3 - i, 1.0) for i in range(4)] for _ in rows])
     return TokenCache.open(tmp_path / "train"), TeacherLinks(folder)
 
 
 def test_shares_add_up_and_follow_the_links(linked):
-    rows, columns, shares = translations(*linked, 40, 40)
+    rows, columns, shares = count_translations(*linked, 40, 40)
     assert sorted(set(zip(rows.tolist(), columns.tolist(), strict=True))) == sorted(
         [(w, w + 20) for w in range(2, 10)] + [(w + 20, w) for w in range(2, 10)]
     )
@@ -49,7 +48,7 @@ def test_shares_add_up_and_follow_the_links(linked):
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_translations_start_close_and_others_apart(linked, separate):
-    vectors = embeddings(*linked, 50, 40 if separate else 0, 64, seed=1)
+    vectors = lexicon_embeddings(*linked, 50, 40 if separate else 0, 64, seed=1)
     assert vectors.shape == (90 if separate else 50, 64)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
     offset = 50 if separate else 0

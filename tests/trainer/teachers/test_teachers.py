@@ -2,13 +2,18 @@
 
 import pytest
 
-from ....engine.aligner import installed_models
+from ....engine.bundle.installed import installed_models
 from ....engine.errors import InputError, MxError
-from ....trainer.data.batches import TeacherLinks
-from ....trainer.data.corpus import Texts
-from ....trainer.loop.train import train
-from ....trainer.run.folder import Command, settle
-from ....trainer.teachers.teachers import BundleTeacher, LinkFile, RunTeacher, mixed
+from ....trainer.data.teacher_links import TeacherLinks
+from ....trainer.loop.train import train_network
+from ....trainer.run.folder import RunCommand, prepare_run
+from ....trainer.run.texts import Texts
+from ....trainer.teachers.teachers import (
+    BundleTeacher,
+    LinkFileTeacher,
+    RunTeacher,
+    average_teachers,
+)
 
 PAIRS = [(["a", "b"], ["c"]), (["d"], ["e", "f"]), ([], ["g"])]
 
@@ -16,7 +21,7 @@ PAIRS = [(["a", "b"], ["c"]), (["d"], ["e", "f"]), ([], ["g"])]
 def links_file(tmp_path, *lines):
     path = tmp_path / "links"
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return LinkFile(path)
+    return LinkFileTeacher(path)
 
 
 def test_a_file_gives_its_links_and_scores(tmp_path):
@@ -41,7 +46,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path, lines, message):
 def test_a_mixture_is_the_mean():
     one = [[(0, 0, 1.0), (1, 1, 0.3)], []]
     other = [[(0, 0, 0.5), (2, 2, 0.9)], [(3, 3, 1.0)]]
-    assert list(mixed([one, other])) == [[(0, 0, 0.75), (2, 2, 0.45)], [(3, 3, 0.5)]]
+    assert list(average_teachers([one, other])) == [[(0, 0, 0.75), (2, 2, 0.45)], [(3, 3, 0.5)]]
 
 
 def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
@@ -51,7 +56,7 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
     path.write_text("0-0\n" * n, "utf-8")
     run = tmp_path / "run"
     _, _, data, *_ = start(run, {"teacher": [str(path)]}, kind="student", refine=2)
-    found = list(data.links.of_pairs())
+    found = list(data.links.iterate_pairs())
     assert len(found) == len(data.train) and all(pair == [(0, 0, 1.0)] for pair in found)
     assert data.valid_links is not None
     assert len(data.valid_links.offsets) == len(data.valid) + 1
@@ -61,7 +66,7 @@ def test_runs_and_bundles_teach(start, tmp_path):
     from ....export.bundling import Options, export
 
     run, bundle = tmp_path / "teacher", tmp_path / "teacher.zip"
-    train(*start(run, {"valid_last": 10}, steps=12, warm_start="seed"))
+    train_network(*start(run, {"valid_last": 10}, steps=12, warm_start="statistical"))
     export(Options(run, bundle, precisions=("fp32",), kernels=()), lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
     for teacher in (RunTeacher(run), BundleTeacher(bundle)):
@@ -71,7 +76,7 @@ def test_runs_and_bundles_teach(start, tmp_path):
     long = [["w1"] * 300, ["Größe1"]]
     assert list(RunTeacher(run).align([long])) == [[]]  # of more pieces than it learned from
     _, _, data, *_ = start(
-        tmp_path / "student", {"teacher": [str(run), str(bundle), "seed"]}, kind="student"
+        tmp_path / "student", {"teacher": [str(run), str(bundle), "statistical"]}, kind="student"
     )
     assert isinstance(data.links, TeacherLinks) and len(data.links.links)
 
@@ -92,7 +97,7 @@ def test_a_model_is_turned_to_the_languages_of_the_text():
 
 def test_a_teacher_that_would_teach_nothing_is_refused(start, tmp_path):
     with pytest.raises(MxError, match="--teacher teaches nothing with --warm-start none"):
-        start(tmp_path / "run", {"teacher": ["seed"]}, warm_start="none")
+        start(tmp_path / "run", {"teacher": ["statistical"]}, warm_start="none")
 
 
 def test_an_unknown_teacher_is_refused(start, tmp_path):
@@ -116,7 +121,7 @@ def link_lines(corpus, tmp_path):
 @pytest.mark.parametrize("held", [0, 10])
 @pytest.mark.parametrize("more", [1, -1])
 def test_a_file_must_be_as_long_as_the_text(start, link_lines, tmp_path, more, held):
-    texts = {"teacher": ["seed", str(link_lines(more))], "valid_last": held}
+    texts = {"teacher": ["statistical", str(link_lines(more))], "valid_last": held}
     with pytest.raises(InputError, match=r"has \d+ lines but the text has \d+ pairs"):
         start(tmp_path / "run", texts, kind="student")
     assert not (tmp_path / "run" / "src.spm").exists()  # nothing was computed before
@@ -142,14 +147,14 @@ def test_folders_that_cannot_teach_are_refused_at_once(start, tmp_path, files, m
 
 def test_languages_that_are_none_are_refused_at_once(start, tmp_path):
     with pytest.raises(MxError, match="two codes such as de-en"):
-        start(tmp_path / "run", {"teacher": ["seed"], "langs": "foo"}, kind="student")
+        start(tmp_path / "run", {"teacher": ["statistical"], "langs": "foo"}, kind="student")
     assert not (tmp_path / "run" / "src.spm").exists()
 
 
 def test_a_trained_run_keeps_its_teacher(start, link_lines, tmp_path):
     path = link_lines()
     texts = {"teacher": [str(path)]}
-    train(*start(tmp_path / "run", texts, kind="student", steps=2))
+    train_network(*start(tmp_path / "run", texts, kind="student", steps=2))
     path.write_text(path.read_text("utf-8").replace("0-0", "0-0:0.9"), "utf-8")
     with pytest.raises(MxError, match=r"was taught by .* as it was before"):
         start(tmp_path / "run", texts, kind="student", steps=4)
@@ -163,17 +168,19 @@ def test_restart_does_not_delete_the_teacher(tmp_path):
     run.mkdir()
     texts = Texts("a", "b", teacher=[str(run)])
     with pytest.raises(MxError, match="would delete"):
-        settle(Command(run, texts, "student", restart=True), lambda note: None)
+        prepare_run(RunCommand(run, texts, "student", restart=True), lambda note: None)
 
 
 def test_restart_does_not_delete_the_copy_of_a_text(start, corpus, tmp_path):
-    train(*start(tmp_path / "run", kind="student", steps=2))
+    train_network(*start(tmp_path / "run", kind="student", steps=2))
     copy = tmp_path / "run" / "text" / "src"
     copy.parent.mkdir()
     copy.write_bytes(corpus[0].read_bytes())
-    command = Command(tmp_path / "run", Texts(str(copy), str(corpus[1])), "student", restart=True)
+    command = RunCommand(
+        tmp_path / "run", Texts(str(copy), str(corpus[1])), "student", restart=True
+    )
     with pytest.raises(MxError, match="would delete"):
-        settle(command, lambda note: None)
+        prepare_run(command, lambda note: None)
     assert copy.exists()
 
 
@@ -181,10 +188,10 @@ def test_restart_with_a_teacher_that_cannot_teach_deletes_nothing(
     start, link_lines, corpus, tmp_path
 ):
     run = tmp_path / "run"
-    train(*start(run, kind="student", steps=2))
+    train_network(*start(run, kind="student", steps=2))
     texts = Texts(*map(str, corpus), teacher=[str(link_lines(-1))])
     with pytest.raises(MxError, match="lines but the text has"):
-        settle(Command(run, texts, "student", restart=True), lambda note: None)
+        prepare_run(RunCommand(run, texts, "student", restart=True), lambda note: None)
     assert (run / "model.safetensors").exists()
 
 

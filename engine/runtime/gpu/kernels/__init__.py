@@ -1,6 +1,8 @@
-"""Our GPU kernels and their NumPy twins; importing this loads neither triton nor a GPU library.
+"""Our GPU kernels: Triton source, and the launch of what was compiled from it.
 
-`static_attention`, `leaky_attention` and `symmetrize` are Triton source, `reference` their twins in
-NumPy, and `launch` runs what `mx_align.export.kernels` compiled from the source."""
+Importing this loads neither triton nor a GPU library. `static_attention`, `leaky_attention` and
+`symmetrize` are Triton source; their twins in NumPy have the same names in `runtime.reference`,
+and so have their tests and the rows of `benchmarks/kernels.py`.
+"""
 
 KERNELS = ("static_attention", "leaky_attention", "symmetrize")

@@ -1,6 +1,8 @@
-"""Compiled kernels of a bundle: which one fits the GPU, and its launch on the caller's stream.
-Knows the archives that `mx_align.export.kernels` writes; memory and streams are the caller's, and
-triton is not needed."""
+"""Launch the compiled kernels of a bundle: find those that fit a GPU, load them, start them.
+
+Reads the archives that `mx-export` writes. Does not need triton; memory and streams are the
+caller's.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,19 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ....bundle.bundle import Bundle
 from ....errors import BackendError, BundleError
-
-if TYPE_CHECKING:
-    from ....bundle.bundle import Bundle
-    from ..cuda_driver import Driver
+from ..cuda_driver import Driver
 
 INDEX = "index.json"
 _MAX_FILE = 1 << 24  # bytes of a kernel, far more than any has
-_KINDS = ("i32", "fp32", "*i32", "*fp32", "*fp16", "*bf16")
+_ARGUMENT_TYPES = ("i32", "fp32", "*i32", "*fp32", "*fp16", "*bf16")
 
 
 @dataclass(frozen=True)
-class Entry:
+class KernelEntry:
     """A compiled kernel: how it is named, and what a launch must give it."""
 
     kernel: str
@@ -38,26 +38,11 @@ class Entry:
     aligned: bool  # strides are multiples of 16, pointers of 16 bytes
 
 
-def archive_name(architecture: str) -> str:
-    """The file of a bundle with the kernels for an architecture such as sm_80."""
-    return f"kernels.{architecture}.zip"
-
-
-def fitting(capability: tuple[int, int], names: Sequence[str]) -> str | None:
-    """The best of these architectures for a GPU: its own, else the newest before it. From 9.0 on
-    ours use what is particular to one GPU, so that code is for the very same alone. A cubin serves
-    later GPUs of its generation, and its PTX, which the driver translates, all later ones."""
-    mine = 10 * capability[0] + capability[1]
-    numbers = [int(name.removeprefix("sm_")) for name in names]
-    fit = [number for number in numbers if number == mine or number < min(mine, 90)]
-    return f"sm_{max(fit)}" if fit else None
-
-
-class Archive:
-    """The kernels of one architecture, not yet on a GPU."""
+class KernelArchive:
+    """The kernels of one architecture, not yet on a GPU; BundleError if `data` is damaged."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self.entries: dict[tuple[str, str], Entry] = {}
+        self.entries: dict[tuple[str, str], KernelEntry] = {}  # by kernel and dtype
         self.digest = hashlib.sha256(data).hexdigest()
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as file:
@@ -65,41 +50,59 @@ class Archive:
                     raise BundleError(f"{where} holds a file too large to be a kernel")
                 self._files = {name: file.read(name) for name in file.namelist()}
             for row in json.loads(self._files[INDEX]):
-                entry = _entry(row)
+                entry = _parse_entry(row)
                 self.entries[entry.kernel, entry.dtype] = entry
         except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
             raise BundleError(f"{where} is damaged ({error}); make the bundle again") from None
 
-    def cubin(self, entry: Entry) -> bytes:
+    def cubin(self, entry: KernelEntry) -> bytes:
         return self._files[f"{entry.name}.cubin"]
 
-    def ptx(self, entry: Entry) -> bytes:
+    def ptx(self, entry: KernelEntry) -> bytes:
         return self._files[f"{entry.name}.ptx"]
 
 
-def _entry(row: Any) -> Entry:
-    if set(row) != {field.name for field in fields(Entry)}:
+def _parse_entry(row: Any) -> KernelEntry:
+    if set(row) != {field.name for field in fields(KernelEntry)}:
         raise ValueError("unknown form")
-    entry = Entry(**{**row, "arguments": tuple(row["arguments"])})
-    if not all(kind in _KINDS for kind in entry.arguments):
+    entry = KernelEntry(**{**row, "arguments": tuple(row["arguments"])})
+    if not all(kind in _ARGUMENT_TYPES for kind in entry.arguments):
         raise ValueError("unknown argument")
     return entry
 
 
-def find_archive(bundle: Bundle, capability: tuple[int, int]) -> Archive | None:
-    """The bundle's kernels for a GPU of this compute capability, if it has any."""
+def archive_name(architecture: str) -> str:
+    """Name the file of a bundle with the kernels for an architecture such as sm_80."""
+    return f"kernels.{architecture}.zip"
+
+
+def choose_architecture(capability: tuple[int, int], names: Sequence[str]) -> str | None:
+    """Return the best of these architectures for a GPU: its own, else the newest before it.
+
+    From 9.0 on ours use what is particular to one GPU, so that code is for the very same alone. A
+    cubin serves later GPUs of its generation, and its PTX, which the driver translates, all later
+    ones.
+    """
+    mine = 10 * capability[0] + capability[1]
+    numbers = [int(name.removeprefix("sm_")) for name in names]
+    fit = [number for number in numbers if number == mine or number < min(mine, 90)]
+    return f"sm_{max(fit)}" if fit else None
+
+
+def find_archive(bundle: Bundle, capability: tuple[int, int]) -> KernelArchive | None:
+    """Read the bundle's kernels for a GPU of this compute capability, if it has any."""
     names = [name.split(".")[1] for name in bundle.manifest.files if name.startswith("kernels.sm_")]
-    name = fitting(capability, names)
+    name = choose_architecture(capability, names)
     if name is None:
         return None
     file = archive_name(name)
-    return Archive(bundle.read(file), f"{bundle.path}: {file}")
+    return KernelArchive(bundle.read_file(file), f"{bundle.path}: {file}")
 
 
 class Kernel:
     """A kernel loaded into the current context."""
 
-    def __init__(self, driver: Driver, archive: Archive, entry: Entry) -> None:
+    def __init__(self, driver: Driver, archive: KernelArchive, entry: KernelEntry) -> None:
         self.entry = entry
         self._driver = driver
         try:
@@ -109,13 +112,13 @@ class Kernel:
             # may be for an older generation of GPUs.
             self._module = driver.load_module(archive.ptx(entry) + b"\0")
         try:
-            self._function = driver.function(self._module, entry.entry, entry.shared)
+            self._function = driver.get_function(self._module, entry.entry, entry.shared)
         except BaseException:
             self.close()
             raise
 
     def launch(self, grid: Sequence[int], arguments: Sequence[int | float], stream: int) -> None:
-        """Start it; `grid` has up to three sizes, of which none may be 0."""
+        """Start the kernel; `grid` has up to three sizes, of which none may be 0."""
         entry = self.entry
         if len(arguments) != len(entry.arguments):
             raise TypeError(f"{entry.kernel} takes {len(entry.arguments)} arguments")

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from ....support.stubs import compile_cuda, run_python, why_not
+from ....support.stub_libraries import compile_cuda_stub, missing_reason, run_python
 
-WHY_NOT = why_not("cuda.bindings", "cuda-bindings")
+WHY_NOT = missing_reason("cuda.bindings", "cuda-bindings")
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 PROGRAM = """
@@ -20,13 +20,13 @@ from mx_align.engine.errors import BackendError
 
 said = {}
 driver = Driver()
-said["version"] = driver.version()
-said["names"] = [driver.name(i) for i in range(driver.count())]
+said["version"] = driver.cuda_version()
+said["names"] = [driver.device_name(i) for i in range(driver.count_devices())]
 said["capability"] = driver.capability(0)
-driver.use(driver.open(1))
-said["memory"] = [driver.memory()]
+driver.set_context(driver.retain_context(1))
+said["memory"] = [driver.memory_sizes()]
 pointer = driver.allocate(1000)
-said["memory"].append(driver.memory())
+said["memory"].append(driver.memory_sizes())
 try:
     driver.allocate(1 << 21)
 except OutOfMemory as error:
@@ -35,21 +35,21 @@ stream = driver.new_stream()
 host = driver.allocate_host(16)
 ctypes.memset(host, 7, 16)
 driver.copy_in(pointer, host, 16, stream)
-driver.zero(pointer, 4, stream)
+driver.fill_zeros(pointer, 4, stream)
 ctypes.memset(host, 9, 16)
 driver.copy_out(host, pointer, 8, stream)
-driver.wait(stream)
+driver.wait_stream(stream)
 said["copied"] = list(ctypes.string_at(host, 16))
 try:
-    driver.wait(stream + 1)
+    driver.wait_stream(stream + 1)
 except BackendError as error:
     said["wrong"] = str(error)
 module = driver.load_module(b"\\x7fELFabcdefgh")
 image = ctypes.addressof(ctypes.c_char.in_dll(library, "fake_image"))
 said["image"] = ctypes.string_at(image, 8).hex()
-small = driver.function(module, "small", 48 << 10)
+small = driver.get_function(module, "small", 48 << 10)
 said["small"] = list((ctypes.c_int * 2).in_dll(library, "fake_attribute"))
-function = driver.function(module, "kernel", 60000)
+function = driver.get_function(module, "kernel", 60000)
 said["attribute"] = list((ctypes.c_int * 2).in_dll(library, "fake_attribute"))
 name = ctypes.addressof(ctypes.c_char.in_dll(library, "fake_name"))
 said["name"] = ctypes.string_at(name).decode()
@@ -66,15 +66,15 @@ driver.unload_module(module)
 driver.free(pointer)
 driver.free_host(host)
 driver.free_stream(stream)
-driver.close(1)
-said["memory"].append(driver.memory())
+driver.release_context(1)
+said["memory"].append(driver.memory_sizes())
 print(json.dumps(said))
 """
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    library = compile_cuda(tmp_path_factory.mktemp("cuda"))
+    library = compile_cuda_stub(tmp_path_factory.mktemp("cuda"))
     return json.loads(run_python(PROGRAM, library))
 
 

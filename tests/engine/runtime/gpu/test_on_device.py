@@ -5,11 +5,14 @@ import random
 import pytest
 
 from .....engine.aligner import Aligner
-from .....engine.commands import doctor
+from .....engine.commands.doctor import examine_machine
 from .....engine.errors import BackendError
+from .....engine.links.scoring import link_f1
+from .....engine.runtime.examination import LEAST_F1, examine_backends
 from .....engine.runtime.gpu.cuda_driver import Driver
 from .....engine.runtime.gpu.devices import Device
-from .....engine.runtime.gpu.kernels.launch import Archive, fitting
+from .....engine.runtime.gpu.kernel_checks import check_kernels
+from .....engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
 from ....support.bundles import write_for_gpus
 
 LINE = "the cat sat on the mat die Katze saß auf der Matte hello"
@@ -19,7 +22,7 @@ WORDS = LINE.split(" ")
 def gpu_reason() -> str:
     """Why these tests are skipped; "" if there is a GPU."""
     try:
-        return "" if Driver().count() else "there is no NVIDIA GPU here"
+        return "" if Driver().count_devices() else "there is no NVIDIA GPU here"
     except BackendError as error:
         return str(error)
 
@@ -41,15 +44,15 @@ def corpus(n: int) -> tuple[list[str], list[str]]:
 
 
 def runnable() -> list[str]:
-    return [one.backend for one in doctor.backends() if one.runs and one.backend != "cpu"]
+    return [one.backend for one in examine_backends() if one.runs and one.backend != "cpu"]
 
 
 def compiled(capability: tuple[int, int]) -> dict[str, bytes]:
     kernels = pytest.importorskip("mx_align.export.kernels")
-    name = fitting(capability, list(kernels.ARCHITECTURES))
+    name = choose_architecture(capability, list(kernels.ARCHITECTURES))
     if name is None:
         pytest.skip("no kernels are made for sm_{}{}".format(*capability))
-    return kernels.kernel_files(4, 64, [name], print)
+    return kernels.compile_kernels(4, 64, [name], print)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
     exact = [set(a.links) for a in Aligner.load(made.path, backend="cpu").align(src, tgt)]
     half = Aligner.load(made.path, backend="cpu", dtype="fp16").align(src, tgt)
     assert sum(map(len, exact)) > 20
-    assert doctor._f1([set(a.links) for a in half], exact) > doctor.LEAST_F1
+    assert link_f1([set(a.links) for a in half], exact) > LEAST_F1
 
 
 @on_gpu
@@ -78,21 +81,25 @@ def test_every_kernel_against_its_twin(dtype, width):
     kernels = pytest.importorskip("mx_align.export.kernels")
     pytest.importorskip("triton", reason="triton is not installed")
     driver = Driver()
-    for number in range(driver.count()):
+    for number in range(driver.count_devices()):
         device = Device(driver, number)
         if dtype == "bf16" and device.capability < (8, 0):
             pytest.skip("GPUs of that age have no bfloat16")
-        name = fitting(device.capability, list(kernels.ARCHITECTURES))
+        name = choose_architecture(device.capability, list(kernels.ARCHITECTURES))
         assert name is not None, device.capability
-        made = [kernels.compile_variant(v, name) for v in kernels.variants(4, width, name, [dtype])]
-        found = list(doctor.run_checks(device, Archive(kernels.archive(made), name), repeats=2))
-        assert all(one.good for one in found), found
+        made = [
+            kernels.compile_variant(v, name) for v in kernels.list_variants(4, width, name, [dtype])
+        ]
+        found = list(
+            check_kernels(device, KernelArchive(kernels.pack_archive(made), name), repeats=2)
+        )
+        assert all(one.is_good for one in found), found
 
 
 @on_gpu
 def test_what_the_doctor_says(bundle):
     said: list[str] = []
-    assert doctor.examine(str(bundle.path), said.append), "\n".join(said)
+    assert examine_machine(str(bundle.path), said.append), "\n".join(said)
 
 
 @on_gpu
@@ -106,7 +113,7 @@ def test_links_are_those_of_the_cpu_also_in_little_memory(bundle, backend):
     for memory in (None, 256 << 20):
         aligner = Aligner.load(bundle.path, backend=backend, gpu_memory=memory)
         found = [set(one.links) for one in aligner.align(src, tgt)]
-        assert doctor._f1(found, wanted) > doctor.LEAST_F1, aligner.describe()
+        assert link_f1(found, wanted) > LEAST_F1, aligner.describe()
 
 
 @on_gpu
@@ -119,4 +126,4 @@ def test_plugins_and_functions_give_the_same_links(bundle, tmp_path):
     plain = Aligner.load(write_for_gpus(tmp_path / "plain.mx", {}).path, backend="trt")
     assert "without plugins" in plain.describe()
     found, wanted = ([set(a.links) for a in one.align(src, tgt)] for one in (with_plugins, plain))
-    assert doctor._f1(found, wanted) > doctor.LEAST_F1
+    assert link_f1(found, wanted) > LEAST_F1

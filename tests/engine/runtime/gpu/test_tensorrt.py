@@ -7,16 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from .....engine.align.decoding import Rule
+from .....engine.align.decoding import LinkRule
 from .....engine.align.long_pairs import SEVERAL
 from .....engine.aligner import Aligner
-from .....engine.bundle.bundle import write_bundle
+from .....engine.bundle.writing import write_bundle
 from .....engine.errors import BackendError
+from .....engine.runtime.backends import GpuOptions
 from .....engine.runtime.gpu import tensorrt as trt
-from .....engine.runtime.gpu.devices import GpuOptions, Gpus
-from .....engine.runtime.gpu.tensorrt import Cache, classes, open_trt, profile, tokens_for
+from .....engine.runtime.gpu.lanes import GRAIN
+from .....engine.runtime.gpu.tensorrt import choose_tokens, open_tensorrt
+from .....engine.runtime.gpu.tensorrt_plans import PlanCache, split_into_classes
 from ....support.bundles import write_toy
-from ....support.fakes import SYMMETRIZE, FakeApi, FakeDriver, archive
+from ....support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
+from ....support.fake_tensorrt import FakeTensorrt
 
 LINE = "the cat sat on the mat die Katze saß auf der Matte hello , . internationalisation"
 WORDS = LINE.split(" ")
@@ -32,23 +35,25 @@ def corpus(n: int, longest: int = 25, seed: int = 1) -> tuple[list[str], list[st
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trt")
     toy = write_toy(folder / "plain.mx")
-    files = {name: toy.read(name) for name in toy.manifest.files}
+    files = {name: toy.read_file(name) for name in toy.manifest.files}
     return write_bundle(
-        folder / "toy.mx", toy.manifest, {**files, "kernels.sm_80.zip": archive(SYMMETRIZE)}
+        folder / "toy.mx",
+        toy.manifest,
+        {**files, "kernels.sm_80.zip": pack_fake_archive(SYMMETRIZE)},
     )
 
 
 class Setup:
     def __init__(self, bundle, tmp_path, *, devices=1, room=1 << 30, memory=1 << 20, **options):
         self.driver = FakeDriver(devices, room)
-        self.api = FakeApi(self.driver, memory=memory)
-        self.cache = Cache(tmp_path / "cache")
+        self.api = FakeTensorrt(self.driver, memory=memory)
+        self.cache = PlanCache(tmp_path / "cache")
         self.bundle = bundle
         self.options = GpuOptions(**options)
 
     def open(self):
-        return open_trt(
-            self.bundle, None, 1, self.options, api=self.api, driver=self.driver, cache=self.cache
+        return open_tensorrt(
+            self.bundle, None, self.options, api=self.api, driver=self.driver, cache=self.cache
         )
 
     def builds(self):
@@ -60,15 +65,15 @@ def setup(bundle, tmp_path):
     return lambda **options: Setup(bundle, tmp_path, **options)
 
 
-def aligned(backend, bundle, src, tgt, **rule):
-    found = Aligner(bundle, backend, "", replace(Rule(threshold=0.15), **rule))
+def align_all(backend, bundle, src, tgt, **rule):
+    found = Aligner(bundle, backend, "", replace(LinkRule(threshold=0.15), **rule))
     return [(a.links, a.scores, a.src_null) for a in found.align(src, tgt, chunk=100)]
 
 
-def on_cpu(bundle, src, tgt, **rule):
+def align_on_cpu(bundle, src, tgt, **rule):
     backend = Aligner.load(bundle.path, backend="cpu").backend
-    backend.grain = Gpus.grain  # sums over more padding are rounded differently
-    return aligned(backend, bundle, src, tgt, **rule)
+    backend.grain = GRAIN  # sums over more padding are round_floats differently
+    return align_all(backend, bundle, src, tgt, **rule)
 
 
 # ---- links ----
@@ -79,8 +84,8 @@ def test_the_links_are_those_of_the_cpu(setup, bundle, rule):
     src, tgt = corpus(250, longest=SEVERAL)
     src[3:5], tgt[5:7] = ["", " ".join(WORDS * 9)], ["", " ".join(WORDS[::-1] * 12)]
     it = setup()
-    found = aligned(it.open(), bundle, src, tgt, **rule)
-    assert found == on_cpu(bundle, src, tgt, **rule)
+    found = align_all(it.open(), bundle, src, tgt, **rule)
+    assert found == align_on_cpu(bundle, src, tgt, **rule)
     looks = 4  # two at each very long pair and none at the others: links suffice there
     assert (len(it.driver.calls("launch")) > looks) == (not rule)
 
@@ -91,17 +96,17 @@ def test_without_kernels_links_are_found_on_the_cpu(bundle, tmp_path):
     backend = it.open()
     assert "links on the CPU: the bundle has no kernels for sm_86" in backend.describe()
     src, tgt = corpus(30)
-    assert aligned(backend, toy, src, tgt) == on_cpu(toy, src, tgt)
+    assert align_all(backend, toy, src, tgt) == align_on_cpu(toy, src, tgt)
     assert not it.driver.calls("launch")
 
 
 def test_only_links_cross_the_bus(setup, bundle):
     src, tgt = corpus(100)
     it = setup()
-    aligned(it.open(), bundle, src, tgt, threshold=0.5)
+    align_all(it.open(), bundle, src, tgt, threshold=0.5)
     out = sum(size for _, size, _ in it.driver.calls("copy_out"))
     other = setup()
-    aligned(other.open(), bundle, src, tgt, threshold=0.5, nulls=True)
+    align_all(other.open(), bundle, src, tgt, threshold=0.5, nulls=True)
     assert out < sum(size for _, size, _ in other.driver.calls("copy_out"))
 
 
@@ -110,7 +115,7 @@ def test_only_links_cross_the_bus(setup, bundle):
 
 def test_what_happens_to_a_batch_in_which_order(setup, bundle):
     it = setup()
-    aligned(it.open(), bundle, ["the cat"], ["die Katze"])
+    align_all(it.open(), bundle, ["the cat"], ["die Katze"])
     order = [call[0] for call in it.driver.log if call[0] not in ("allocate", "open", "load")]
     assert order[:5] == ["copy_in", "execute", "copy_in", "zero", "launch"]
     assert order[5:] == ["copy_out"] * 3 + ["wait"]
@@ -121,13 +126,13 @@ def test_what_happens_to_a_batch_in_which_order(setup, bundle):
 def test_everything_is_freed(setup, bundle):
     it = setup(devices=2)
     backend = it.open()
-    aligned(backend, bundle, *corpus(120))
+    align_all(backend, bundle, *corpus(120))
     assert it.driver.memory_of and it.driver.host_of
-    assert "4 x streams" in it.driver.held() and "2 x contexts" in it.driver.held()
+    assert "4 x streams" in it.driver.list_leaks() and "2 x contexts" in it.driver.list_leaks()
     backend.close()
-    assert not it.driver.held()
+    assert not it.driver.list_leaks()
     with pytest.raises(BackendError, match="the backend is closed"):
-        aligned(backend, bundle, *corpus(3))
+        align_all(backend, bundle, *corpus(3))
 
 
 @pytest.mark.parametrize("where", ["run", "launch"])
@@ -136,9 +141,9 @@ def test_an_error_is_told_and_frees_all_the_same(setup, bundle, where):
     backend = it.open()
     it.api.fail_run, it.driver.fail_launch = where == "run", where == "launch"
     with pytest.raises(BackendError, match="refused the run" if where == "run" else "LAUNCH"):
-        aligned(backend, bundle, *corpus(20))
+        align_all(backend, bundle, *corpus(20))
     backend.close()
-    assert not it.driver.held()
+    assert not it.driver.list_leaks()
 
 
 @pytest.mark.parametrize("where", ["device", "build", "second context", "second device"])
@@ -152,14 +157,14 @@ def test_what_fails_at_the_start_leaves_nothing_behind(setup, where):
         it.api.contexts = {"second context": 2, "second device": 4}[where]
     with pytest.raises(BackendError, match=r"broken|UNKNOWN"):
         it.open()
-    assert it.driver.calls("open") and not it.driver.held()
+    assert it.driver.calls("open") and not it.driver.list_leaks()
 
 
 def test_streams_overlap(setup, bundle):
     it = setup()
     backend = it.open()
     assert backend.workers == 2
-    aligned(backend, bundle, *corpus(400))
+    align_all(backend, bundle, *corpus(400))
     assert len({call[-1] for call in it.driver.calls("execute")}) == 2
 
 
@@ -169,11 +174,11 @@ def test_streams_overlap(setup, bundle):
 def test_a_batch_that_does_not_fit_is_halved(setup, bundle):
     src, tgt = corpus(200)
     roomy = setup()
-    wanted = aligned(roomy.open(), bundle, src, tgt)
+    wanted = align_all(roomy.open(), bundle, src, tgt)
     it = setup(room=2_300_000)  # two engines of 1 MB and hardly more, though all is allowed
     it.options = GpuOptions(memory=1 << 30)
     backend = it.open()
-    assert aligned(backend, bundle, src, tgt) == wanted == on_cpu(bundle, src, tgt)
+    assert align_all(backend, bundle, src, tgt) == wanted == align_on_cpu(bundle, src, tgt)
     assert len(it.driver.calls("execute")) > len(roomy.driver.calls("execute"))
     assert it.driver.most[0] <= 2_300_000
 
@@ -183,7 +188,7 @@ def test_the_limit_is_kept(setup, bundle):
     limit = 2_600_000
     it = setup(memory=1 << 20)
     it.options = GpuOptions(memory=limit)
-    assert aligned(it.open(), bundle, src, tgt) == on_cpu(bundle, src, tgt)
+    assert align_all(it.open(), bundle, src, tgt) == align_on_cpu(bundle, src, tgt)
     assert it.driver.most[0] <= limit
 
 
@@ -192,29 +197,29 @@ def test_a_pair_that_never_fits(setup, bundle):
     backend = it.open()
     it.driver.room = (1 << 20) + 4096
     with pytest.raises(BackendError, match=r"does not fit on the GPU .* --gpu-memory"):
-        aligned(backend, bundle, [" ".join(WORDS * 3)], [" ".join(WORDS * 3)])
+        align_all(backend, bundle, [" ".join(WORDS * 3)], [" ".join(WORDS * 3)])
 
 
 def test_an_engine_that_never_fits(setup):
     it = setup(room=1 << 20, memory=1 << 21)
     with pytest.raises(BackendError, match=r"the engine needs 2 MB, of 0 MB left; .*--gpu-memory"):
         it.open()
-    assert not it.driver.held()
+    assert not it.driver.list_leaks()
 
 
 def test_an_engine_that_does_not_fit_is_built_for_half_the_batch(
     setup, bundle, monkeypatch, capsys
 ):
-    monkeypatch.setattr(trt, "tokens_for", lambda bundle, limit: 2048)
+    monkeypatch.setattr(trt, "choose_tokens", lambda bundle, limit: 2048)
     it = setup(room=1 << 27, memory=1 << 20)
     it.api.per_row = 1 << 20  # 128 rows of the shortest class are too many, 64 are not
     backend = it.open()
     assert backend.batch_tokens == 1024 and len(it.builds()) == 2
     assert "trying with half the batch" in capsys.readouterr().err
     src, tgt = corpus(40)
-    assert aligned(backend, bundle, src, tgt) == on_cpu(bundle, src, tgt)
+    assert align_all(backend, bundle, src, tgt) == align_on_cpu(bundle, src, tgt)
     backend.close()
-    assert not it.driver.held()
+    assert not it.driver.list_leaks()
 
 
 def test_an_engine_is_kept_though_a_little_more_or_less_is_free(setup):
@@ -229,7 +234,7 @@ def test_an_engine_is_kept_though_a_little_more_or_less_is_free(setup):
 
 
 def test_batches_follow_the_memory(bundle):
-    sizes = [tokens_for(bundle, limit) for limit in (1 << 20, 1 << 28, 1 << 34)]
+    sizes = [choose_tokens(bundle, limit) for limit in (1 << 20, 1 << 28, 1 << 34)]
     assert sizes == sorted(sizes) and sizes[0] == 1024 and sizes[-1] == 16384
 
 
@@ -255,7 +260,7 @@ def test_a_damaged_engine_is_built_again(setup, bundle, damage, capsys):
         data[len(data) // 2] ^= 1
         file.write_bytes({"cut": data[:-1], "flip": data, "empty": b""}[damage])
     src, tgt = corpus(20)
-    assert aligned(it.open(), bundle, src, tgt) == on_cpu(bundle, src, tgt)
+    assert align_all(it.open(), bundle, src, tgt) == align_on_cpu(bundle, src, tgt)
     assert len(it.builds()) == 1
     assert ("of no use" in capsys.readouterr().err) == (damage == "unloadable")
     again = setup()
@@ -270,7 +275,7 @@ def test_what_an_engine_is_kept_by(setup, bundle, tmp_path):
     other.open()
     assert len(other.builds()) == 1
     gpu = setup()
-    gpu.driver.name = lambda device: "Other GPU"
+    gpu.driver.device_name = lambda device: "Other GPU"
     gpu.open()
     assert len(gpu.builds()) == 1
     model = Setup(write_toy(tmp_path / "other.mx", seed=2), tmp_path)
@@ -281,7 +286,7 @@ def test_what_an_engine_is_kept_by(setup, bundle, tmp_path):
 def test_a_folder_that_cannot_be_written(setup, bundle, tmp_path, capsys):
     it = setup()
     (tmp_path / "file").write_bytes(b"")
-    it.cache = Cache(tmp_path / "file")
+    it.cache = PlanCache(tmp_path / "file")
     it.open()
     assert "cannot be kept" in capsys.readouterr().err
 
@@ -307,13 +312,16 @@ def test_building_is_announced(setup, capsys):
 def half_bundle(tmp_path_factory):
     """A bundle with a graph that calls our ops, named fp16, and kernels for them."""
     pytest.importorskip("triton", reason="triton is not installed")
-    from ....support.plugin_cases import entries
+    from ....support.kernel_cases import attention_entries
 
     folder = tmp_path_factory.mktemp("half")
     toy = write_toy(folder / "plain.mx")
-    manifest = replace(toy.manifest, graphs={"fp16": "fp16.onnx"}, default_precision="fp16")
-    files = {"joint.spm": toy.read("joint.spm"), "fp16.onnx": with_attention(toy.graph("fp32"))}
-    files["kernels.sm_86.zip"] = archive(SYMMETRIZE, *entries(64))
+    manifest = replace(toy.manifest, graphs={"fp16": "fp16.onnx"}, default_dtype="fp16")
+    files = {
+        "joint.spm": toy.read_file("joint.spm"),
+        "fp16.onnx": with_attention(toy.read_graph("fp32")),
+    }
+    files["kernels.sm_86.zip"] = pack_fake_archive(SYMMETRIZE, *attention_entries(64))
     return write_bundle(folder / "half.mx", manifest, files)
 
 
@@ -340,7 +348,7 @@ def test_kernels_become_plugins(half_bundle, tmp_path):
     assert "plugins StaticAttention, links on the GPU" in backend.describe()
     assert [call[5] for call in it.builds()] == [True]
     src, tgt = corpus(10)
-    assert aligned(backend, half_bundle, src, tgt)
+    assert align_all(backend, half_bundle, src, tgt)
     again = Setup(half_bundle, tmp_path)
     again.open()
     assert not again.builds()
@@ -366,14 +374,14 @@ def test_without_plugins_if_they_do_not_work(half_bundle, tmp_path, how, capsys)
 def test_a_model_with_other_scores_and_fewer_outputs(tmp_path):
     """Links are of its own scores, not of a harmonic mean that it does not use."""
     toy = write_toy(tmp_path / "plain.mx", product=True, threshold=0.05)
-    files = {name: toy.read(name) for name in toy.manifest.files}
-    files["kernels.sm_80.zip"] = archive(SYMMETRIZE)
+    files = {name: toy.read_file(name) for name in toy.manifest.files}
+    files["kernels.sm_80.zip"] = pack_fake_archive(SYMMETRIZE)
     bundle = write_bundle(tmp_path / "other.mx", toy.manifest, files)
     it = Setup(bundle, tmp_path)
     backend = it.open()
     src, tgt = corpus(30)
     found, wanted = (
-        aligned(one, bundle, src, tgt, threshold=0.05)
+        align_all(one, bundle, src, tgt, threshold=0.05)
         for one in (backend, Aligner.load(bundle.path, backend="cpu").backend)
     )
     assert it.driver.calls("launch")
@@ -381,7 +389,7 @@ def test_a_model_with_other_scores_and_fewer_outputs(tmp_path):
     for (_, scores, _), (_, exact, _) in zip(found, wanted, strict=True):
         np.testing.assert_allclose(scores, exact, rtol=3e-7)
     with pytest.raises(BackendError, match="does not give fwd_null, bwd_null"):
-        aligned(backend, bundle, src, tgt, nulls=True)
+        align_all(backend, bundle, src, tgt, nulls=True)
 
 
 # ---- several GPUs ----
@@ -392,7 +400,7 @@ def test_all_gpus_work_and_the_order_is_kept(setup, bundle):
     it = setup(devices=3)
     backend = it.open()
     assert backend.workers == 6 and "3 x Fake GPU" in backend.describe()
-    assert aligned(backend, bundle, src, tgt) == on_cpu(bundle, src, tgt)
+    assert align_all(backend, bundle, src, tgt) == align_on_cpu(bundle, src, tgt)
     assert all(it.driver.most)
     assert len(it.builds()) == 1  # GPUs of one kind share the engine
 
@@ -400,7 +408,7 @@ def test_all_gpus_work_and_the_order_is_kept(setup, bundle):
 def test_chosen_gpus(setup, bundle):
     it = setup(devices=3)
     it.options = GpuOptions(devices=(2,))
-    aligned(it.open(), bundle, *corpus(50))
+    align_all(it.open(), bundle, *corpus(50))
     assert not it.driver.most[0] and it.driver.most[2]
     it.options = GpuOptions(devices=(3,))
     with pytest.raises(BackendError, match="there is no GPU 3; they are numbered 0 to 2"):
@@ -412,12 +420,12 @@ def test_chosen_gpus(setup, bundle):
 
 @pytest.mark.parametrize(("length", "tokens"), [(64, 16384), (256, 1024), (300, 4096), (5, 1024)])
 def test_every_batch_has_a_profile(length, tokens):
-    found = classes(length, tokens)
+    found = split_into_classes(length, tokens)
     assert found[-1].length >= length and found[-1].length % 16 == 0
     for size in range(16, found[-1].length + 1, 16):
         one = next(one for one in found if size <= one.length)
         assert one.rows >= tokens // size
         assert one.rows * one.length <= max(4 * tokens, one.length)
     for one in found:
-        for low, usual, high in profile(one).shapes.values():
+        for low, usual, high in one.shape_profile().shapes.values():
             assert np.all(np.array(low) <= usual) and np.all(np.array(usual) <= high)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ....support.stubs import HERE, compile_tensorrt, why_not
+from ....support.stub_libraries import compile_tensorrt_stub, missing_reason
 
-WHY_NOT = why_not("tensorrt_bindings", "tensorrt-cu13-bindings")
+WHY_NOT = missing_reason("tensorrt_bindings", "tensorrt-cu13-bindings")
 pytestmark = [pytest.mark.trt, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -47,10 +47,15 @@ def said(tmp_path_factory):
     there = {d.metadata["Name"].replace("_", "-"): d.version
              for d in importlib.metadata.distributions()}  # fmt: skip
     version = next(there[name] for name in names if name in there)
-    libraries = compile_tensorrt(tmp_path_factory.mktemp("trt"), version.split(".")[0])
-    command = [sys.executable, "real_tensorrt.py", *map(str, libraries)]
+    libraries = compile_tensorrt_stub(tmp_path_factory.mktemp("trt"), version.split(".")[0])
+    command = [
+        sys.executable,
+        "-m",
+        "mx_align.tests.support.tensorrt_answers",
+        *map(str, libraries),
+    ]
     done = subprocess.run(
-        command, input=json.dumps(MEMBERS), capture_output=True, text=True, cwd=HERE, timeout=300
+        command, input=json.dumps(MEMBERS), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().split("\n")[-1])
@@ -63,7 +68,7 @@ def test_every_name_exists(said):
 def test_the_list_of_names_is_whole():
     from .....engine.runtime.gpu import tensorrt_api
 
-    _, _, source = Path(tensorrt_api.__file__).read_text("utf-8").partition("class Api:")
+    _, _, source = Path(tensorrt_api.__file__).read_text("utf-8").partition("class TensorrtApi:")
     objects = "builder|config|context|_context|engine|_engine|parser|runtime|made|cache"
     used = set(re.findall(rf"\b(?:{objects})\.([a-z_0-9]+)", source))
     ours = {"num_compute_capabilities", "set_compute_capability", "items", "digest"}
@@ -76,7 +81,7 @@ def test_plugins_are_registered_once_and_for_each_model(said):
 
 
 def test_static_attention_is_launched_as_its_kernel_demands(said):
-    from ....support.plugin_cases import numbers
+    from ....support.kernel_cases import number_names
 
     found = said["static"]
     assert found["types"] == ["HALF"] and found["shapes"] == [[3, 19, 256]]
@@ -87,14 +92,14 @@ def test_static_attention_is_launched_as_its_kernel_demands(said):
         f"stride_{x}_{axis}": n for x in ("q", "k", "v", "out") for axis, n in strides.items()
     }
     wanted |= {"n_q": 1, "n_rows": 19, "heads": 4}
-    names = numbers(64, "static_attention")
+    names = number_names(64, "static_attention")
     assert dict(zip(names, found["numbers"], strict=True)) == wanted
     assert found["bits"] == ["PluginArgDataType.INT32"]
     assert found["kernel"] == ["static_attention", ".version 8.0 static_attention"]
 
 
 def test_leaky_attention_is_launched_as_its_kernel_demands(said):
-    from ....support.plugin_cases import numbers
+    from ....support.kernel_cases import number_names
 
     found = said["leaky"]
     assert found["types"] == ["FLOAT", "FLOAT"] and found["shapes"] == [[3, 19, 40], [3, 19]]
@@ -102,6 +107,6 @@ def test_leaky_attention_is_launched_as_its_kernel_demands(said):
     wanted = {"n_tgt": 19, "n_src": 40, "stride_q_b": 19 * 256, "stride_q_row": 256,
               "stride_q_head": 64, "stride_k_b": 40 * 256, "stride_k_row": 256,
               "stride_k_head": 64}  # fmt: skip
-    names = numbers(64, "leaky_attention")
+    names = number_names(64, "leaky_attention")
     assert dict(zip(names, found["numbers"], strict=True)) == wanted
     assert found["kernel"][0] == "leaky_attention"

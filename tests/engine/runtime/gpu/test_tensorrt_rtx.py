@@ -4,14 +4,23 @@ itself is built with: parser, profiles, progress. No GPU is needed; running one 
 import pytest
 
 from .....engine.errors import BackendError
-from .....engine.runtime.gpu.tensorrt import classes, profile
-from .....engine.runtime.gpu.tensorrt_api import Api
-from .....engine.runtime.gpu.tensorrt_rtx import CAPABILITIES, PACKAGE, build_ahead
+from .....engine.runtime.gpu.tensorrt_api import TensorrtApi
+from .....engine.runtime.gpu.tensorrt_plans import (
+    RTX_CAPABILITIES,
+    build_ahead,
+    split_into_classes,
+)
 
+PACKAGE = "tensorrt_rtx"
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 pytestmark = pytest.mark.trt
+
+
+@pytest.fixture(scope="module")
+def api() -> TensorrtApi:
+    return TensorrtApi(PACKAGE)
 
 
 @pytest.fixture(scope="module")
@@ -33,31 +42,31 @@ def graphs() -> dict[str, bytes]:
     return {name: graph.SerializeToString() for name, graph in made.items()}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_one_engine_for_all_gpus(graphs, precision):
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_one_engine_for_all_gpus(graphs, api, dtype):
     """Every architecture it knows in one engine, with two length classes of dynamic shapes."""
-    engine = build_ahead(graphs[precision], 64, 1024, CAPABILITIES[precision])
+    engine = build_ahead(graphs[dtype], 64, 1024, RTX_CAPABILITIES[dtype], api)
     assert len(engine) > 10_000
 
 
-def test_the_graph_without_our_functions_builds_too(graphs):
-    assert build_ahead(graphs["plain"], 32, 1024, ["SM86"])
+def test_the_graph_without_our_functions_builds_too(graphs, api):
+    assert build_ahead(graphs["plain"], 32, 1024, ["SM86"], api)
 
 
-def test_progress_is_told(graphs):
+def test_progress_is_told(graphs, api):
     steps = []
-    profiles = [profile(one) for one in classes(32, 1024)]
-    Api(PACKAGE).build(
+    profiles = [one.shape_profile() for one in split_into_classes(32, 1024)]
+    api.build_plan(
         graphs["fp16"], profiles, capabilities=["SM120"], progress=lambda *step: steps.append(step)
     )
     assert steps and all(1 <= step <= max(of, step) for _, step, of in steps)
 
 
-def test_what_it_cannot_read_is_an_error_with_a_reason():
+def test_what_it_cannot_read_is_an_error_with_a_reason(api):
     with pytest.raises(BackendError, match=r"TensorRT for RTX: cannot read the graph: \S"):
-        Api(PACKAGE).build(b"no graph", [])
+        api.build_plan(b"no graph", [])
 
 
-def test_a_damaged_engine_is_refused_without_a_crash():
+def test_a_damaged_engine_is_refused_without_a_crash(api):
     with pytest.raises(BackendError, match=r"cannot load the engine|does not start"):
-        Api(PACKAGE).load(b"no engine at all" * 100)
+        api.load_plan(b"no engine at all" * 100)

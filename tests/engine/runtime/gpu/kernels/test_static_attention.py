@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ......engine.runtime.reference import static_attention
-from .....support.interpreted import rounded, run_static
-from .....support.kernel_cases import LENGTHS, TOLERANCE, attention_inputs
+from .....support.kernel_cases import LENGTHS, TOLERANCE, static_attention_inputs
+from .....support.triton_interpreter import round_floats, run_static_attention
 
 
 def check(interpreter, assert_close, inputs, heads, dtype, **options):
     q, k, v, lengths = inputs
-    q, k, v = (rounded(x, dtype) for x in (q, k, v))
-    found = interpreter(run_static, q, k, v, lengths, heads, dtype, **options)
+    q, k, v = (round_floats(x, dtype) for x in (q, k, v))
+    found = interpreter(run_static_attention, q, k, v, lengths, heads, dtype, **options)
     assert_close(found, static_attention(q, k, v, lengths, heads), TOLERANCE[dtype])
 
 
@@ -19,31 +19,31 @@ def check(interpreter, assert_close, inputs, heads, dtype, **options):
 @pytest.mark.parametrize("name", LENGTHS)
 def test_every_shape_and_type(name, dtype, interpreter, assert_close):
     lengths, size = LENGTHS[name]
-    check(interpreter, assert_close, attention_inputs(lengths, size, 64), 2, dtype)
+    check(interpreter, assert_close, static_attention_inputs(lengths, size, 64), 2, dtype)
 
 
 @pytest.mark.parametrize("head", [20, 32, 48, 64, 96, 128])
 def test_every_head_width(head, interpreter, assert_close):
-    check(interpreter, assert_close, attention_inputs([9, 4], 9, 2 * head), 2, "fp32")
+    check(interpreter, assert_close, static_attention_inputs([9, 4], 9, 2 * head), 2, "fp32")
 
 
 def test_one_query_for_all_pairs(interpreter, assert_close):
-    inputs = attention_inputs([5, 1, 7], 7, 64, one_query=True)
+    inputs = static_attention_inputs([5, 1, 7], 7, 64, one_query=True)
     check(interpreter, assert_close, inputs, 2, "fp32")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_packed_without_a_copy(dtype, interpreter, assert_close):
-    check(interpreter, assert_close, attention_inputs([5, 7], 7, 64), 2, dtype, packed=True)
+    check(interpreter, assert_close, static_attention_inputs([5, 7], 7, 64), 2, dtype, packed=True)
 
 
 def test_the_longest_sentence_in_real_tiles(interpreter, assert_close):
-    inputs = attention_inputs([256, 130], 256, 32)
+    inputs = static_attention_inputs([256, 130], 256, 32)
     check(interpreter, assert_close, inputs, 1, "fp32", tile=(64, 32))
 
 
 def test_large_scores_stay_finite(interpreter, assert_close):
-    q, k, v, lengths = attention_inputs([6, 1], 6, 32)
-    found = interpreter(run_static, 100 * q, k, v, lengths, 1, "fp32")
+    q, k, v, lengths = static_attention_inputs([6, 1], 6, 32)
+    found = interpreter(run_static_attention, 100 * q, k, v, lengths, 1, "fp32")
     assert np.isfinite(found).all()
     assert_close(found, static_attention(100 * q, k, v, lengths, 1), 1e-4)

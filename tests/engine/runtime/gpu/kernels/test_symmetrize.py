@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from ......engine.runtime.reference import symmetrize_links
-from ......export.kernels import variants
-from .....support.interpreted import run_symmetrize
-from .....support.kernel_cases import SIDES, link_inputs
+from ......engine.runtime.reference import symmetrize
+from ......export.kernels import list_variants
+from .....support.kernel_cases import SIDES, symmetrize_inputs
+from .....support.triton_interpreter import run_symmetrize
 
 
 def check(interpreter, inputs, threshold=0.1, **options):
     fwd, bwd, src_words, tgt_words, _ = inputs
-    wanted = symmetrize_links(fwd, bwd, src_words, tgt_words, threshold)
+    wanted = symmetrize(fwd, bwd, src_words, tgt_words, threshold)
     found = interpreter(run_symmetrize, *inputs, threshold, **options)
     assert found["counts"].tolist() == wanted.counts.tolist()
     for b in range(len(fwd)):
@@ -29,27 +29,27 @@ def check(interpreter, inputs, threshold=0.1, **options):
 @pytest.mark.parametrize("longest", [1, 3])
 @pytest.mark.parametrize("name", SIDES)
 def test_every_shape(name, longest, interpreter):
-    check(interpreter, link_inputs(*SIDES[name], longest=longest))
+    check(interpreter, symmetrize_inputs(*SIDES[name], longest=longest))
 
 
 def test_weights_in_any_order_of_axes(interpreter):
-    check(interpreter, link_inputs([(5, 9), (3, 2)], 5, 9), turned=True)
+    check(interpreter, symmetrize_inputs([(5, 9), (3, 2)], 5, 9), turned=True)
 
 
 def test_the_longest_sentence(interpreter):
     # The interpreter's time goes by tiles: few large ones.
-    wanted = check(interpreter, link_inputs([(256, 256)], 256, 256), tile=(64, 128))
+    wanted = check(interpreter, symmetrize_inputs([(256, 256)], 256, 256), tile=(64, 128))
     assert wanted.counts[0] > 1000
 
 
 def test_real_tiles_on_and_off_their_sizes(interpreter):
-    tile = dict(variants(4, 64, "sm_80")[0].constants)
-    inputs = link_inputs([(8, 32), (17, 33)], 17, 33)
+    tile = dict(list_variants(4, 64, "sm_80")[0].constants)
+    inputs = symmetrize_inputs([(8, 32), (17, 33)], 17, 33)
     check(interpreter, inputs, tile=(tile["SRC"], tile["TGT"]))
 
 
 def test_a_window_counts_only_what_it_owns(interpreter):
-    fwd, bwd, src_words, tgt_words, spans = link_inputs([(12, 9)], 12, 9)
+    fwd, bwd, src_words, tgt_words, spans = symmetrize_inputs([(12, 9)], 12, 9)
     src_words[0, :4] = src_words[0, 10:] = -1
     wanted = check(interpreter, (fwd, bwd, src_words, tgt_words, spans))
     assert wanted.counts[0] and wanted.src.min() >= 4 and wanted.src.max() < 10
@@ -57,10 +57,12 @@ def test_a_window_counts_only_what_it_owns(interpreter):
 
 @pytest.mark.parametrize("threshold", [1e-38, 0.999999])
 def test_everything_and_nothing_is_linked(threshold, interpreter):
-    wanted = check(interpreter, link_inputs([(6, 7)], 6, 7), threshold)
+    wanted = check(interpreter, symmetrize_inputs([(6, 7)], 6, 7), threshold)
     assert (wanted.counts[0] > 0) == (threshold < 0.5)
 
 
 def test_the_sentence_score_is_optional(interpreter):
-    found = interpreter(run_symmetrize, *link_inputs([(3, 2)], 3, 2), 0.1, with_sentence=False)
+    found = interpreter(
+        run_symmetrize, *symmetrize_inputs([(3, 2)], 3, 2), 0.1, with_sentence=False
+    )
     assert np.isnan(found["sentence"]).all()

@@ -1,0 +1,142 @@
+"""What an aligner says about a pair: links with scores, or a matrix over all pairs of words.
+
+Also turns sentences into the chunks that aligners work on, and their links into alignments. Does
+not align.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice, tee, zip_longest
+from operator import itemgetter
+
+from .errors import InputError
+from .links.formats import sentence_scores, split_nulls
+from .text.words import split_words
+from .types import Floats, Link, Links, Pairs, Words
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of a pair, sorted, with a score from 0 to 1 each; iterates over the links.
+
+    `score` is the mean over all words of the score of their best link, 0 for words without one.
+    The NULL probabilities of the words are there if the aligner was loaded with `nulls=True`.
+    """
+
+    src: tuple[str, ...]
+    tgt: tuple[str, ...]
+    links: list[Link]
+    scores: list[float]
+    score: float
+    src_null: list[float] | None = None
+    tgt_null: list[float] | None = None
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self.links)
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __str__(self) -> str:
+        return " ".join(f"{i}-{j}" for i, j in self.links)
+
+    def _repr_html_(self) -> str:
+        """Draw links and their scores, as notebooks show them."""
+        from .view.notebook import draw_pair
+
+        nulls = self.src_null, self.tgt_null
+        return draw_pair(self.src, self.tgt, self.links, self.scores, *nulls)
+
+
+@dataclass(frozen=True)
+class SoftAlignment:
+    """What the model says about all word pairs: matrices (source words, target words), where a
+    cell is the highest of its pieces; and each word's probability of having no partner."""
+
+    src: tuple[str, ...]
+    tgt: tuple[str, ...]
+    scores: Floats
+    fwd: Floats
+    bwd: Floats
+    src_null: Floats
+    tgt_null: Floats
+
+    def swap_sides(self) -> SoftAlignment:
+        """Return it with source and target changed over."""
+        return SoftAlignment(
+            self.tgt, self.src, self.scores.T, self.bwd.T, self.fwd.T, self.tgt_null, self.src_null
+        )
+
+    def _repr_html_(self) -> str:
+        """Draw the matrix of scores, as notebooks show it."""
+        from .view.notebook import draw_matrix
+
+        nulls = self.src_null.tolist(), self.tgt_null.tolist()
+        return draw_matrix(self.src, self.tgt, self.scores.tolist(), *nulls)
+
+
+# ---- sentences in, alignments out ----
+
+
+def sentence_words(sentence: str | Words) -> Words:
+    """Return the words of a line, with or without its newline, or the words as they were given."""
+    return split_words(sentence.removesuffix("\n")) if isinstance(sentence, str) else sentence
+
+
+def chunk_sentences(
+    src: Iterable[str | Words], tgt: Iterable[str | Words], size: int
+) -> Iterator[Pairs]:
+    """Yield chunks of `size` pairs; fail, after the last complete pair, if one side ends first."""
+    if isinstance(src, str) or isinstance(tgt, str):
+        raise InputError(
+            "one string was given where many sentences belong; give a list of lines, or use "
+            "align_pair for one pair and the methods ending in _files for paths"
+        )
+    both = zip_longest(src, tgt)
+    first = 0
+    while rows := list(islice(both, size)):
+        whole = [(s, t) for s, t in rows if s is not None and t is not None]
+        if whole:
+            words = [(sentence_words(s), sentence_words(t)) for s, t in whole]
+            yield Pairs(first, [s for s, _ in words], [t for _, t in words])
+        first += len(whole)
+        if len(whole) < len(rows):
+            side = "source" if rows[len(whole)][0] is None else "target"
+            raise InputError(
+                f"the {side} ends after {first:,} sentences but the other side goes on"
+            )
+
+
+def unzip_pairs(
+    pairs: Iterable[tuple[str | Words, str | Words]],
+) -> tuple[Iterator[str | Words], Iterator[str | Words]]:
+    """Split a stream of pairs into its two sides, to be read side by side; holds one pair."""
+    left, right = tee(pairs)
+    return map(itemgetter(0), left), map(itemgetter(1), right)
+
+
+def build_alignments(pairs: Pairs, links: Links) -> list[Alignment]:
+    """Return the alignment of each pair of a chunk, given the links of all of them."""
+    src, tgt, scores = links.src.tolist(), links.tgt.tolist(), links.score.tolist()
+    ends = links.offsets.tolist()
+    sentence = sentence_scores(pairs, links)
+    has_nulls = links.src_null is not None
+    src_null = split_nulls(links.src_null, pairs.src)
+    tgt_null = split_nulls(links.tgt_null, pairs.tgt)
+    result = []
+    for k in range(len(pairs.src)):
+        part = slice(ends[k], ends[k + 1])
+        result.append(
+            Alignment(
+                tuple(pairs.src[k]),
+                tuple(pairs.tgt[k]),
+                list(zip(src[part], tgt[part], strict=True)),
+                scores[part],
+                sentence[k],
+                src_null[k] if has_nulls else None,
+                tgt_null[k] if has_nulls else None,
+            )
+        )
+    return result

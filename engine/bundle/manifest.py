@@ -1,0 +1,265 @@
+"""`manifest.json` of a bundle: its fields, their checks, and its exact bytes.
+
+Does not read any other file of the bundle. docs/bundle.md describes the format.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from ..errors import BundleError
+from .languages import Languages, is_language_side
+
+BUNDLE_FORMAT = "mx-bundle"
+BUNDLE_VERSION = 2
+MANIFEST = "manifest.json"
+DTYPES = ("fp32", "fp16", "int8")
+
+OptimizeFor = Literal["aer", "precision", "recall"]
+OPTIMIZE_FOR: tuple[OptimizeFor, ...] = get_args(OptimizeFor)
+
+# Fields that are called otherwise in the file; bundles of all versions say it this way.
+_FILE_KEYS = {"default_dtype": "default_precision"}
+
+# A flat name: no separator, no drive, no leading dot, so that no path can leave the folder.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size in bytes and SHA-256 of a file of the bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VocabularyFiles:
+    """SentencePiece models of the two sides, the same file if they share one."""
+
+    src: str
+    tgt: str
+    lowercase: bool
+    fold_accents: bool = False
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Points of a rising line from score to probability, and how they were found."""
+
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    chosen: str
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The link threshold for each value of `optimize_for`, and how they were found."""
+
+    aer: float
+    precision: float
+    recall: float
+    chosen: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` says. `model`, `training` and `measured` are for people; aligning needs
+    none of them. `mx-train --start` takes the network's shape from the first two."""
+
+    name: str
+    languages: Languages
+    max_length: int  # pieces of a side the model was trained on
+    graphs: Mapping[str, str]  # dtype -> file
+    default_dtype: str
+    tokenizer: VocabularyFiles
+    thresholds: Thresholds
+    calibration: Calibration
+    model: Mapping[str, Any]  # the network's settings
+    training: Mapping[str, Any]  # where the weights come from
+    measured: Mapping[str, Any]  # what was measured when the bundle was made
+    made_by: str
+    files: Mapping[str, FileEntry]
+
+    def to_json(self) -> bytes:
+        """Return the bytes of `manifest.json`; equal manifests give equal bytes."""
+        values = {_FILE_KEYS.get(key, key): value for key, value in asdict(self).items()}
+        data = {"format": BUNDLE_FORMAT, "version": BUNDLE_VERSION, **values}
+        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+        return text.encode() + b"\n"
+
+
+# ---- reading ----
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Return the manifest in these bytes; an error names everything that is wrong with it."""
+    try:
+        values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{where}: {MANIFEST} is not valid JSON ({error})") from None
+    if not isinstance(values, dict) or values.get("format") != BUNDLE_FORMAT:
+        raise BundleError(
+            f"{where} is not a model bundle: {MANIFEST} lacks format {BUNDLE_FORMAT!r}"
+        )
+    version = values.get("version")
+    if type(version) is not int or version < 1:
+        raise BundleError(f"{where}: {MANIFEST} has no valid version; make the bundle again")
+    if version > BUNDLE_VERSION:
+        raise BundleError(
+            f"{where} is a bundle of version {version}, but this mx-align reads up to {BUNDLE_VERSION}; "
+            "update it: pip install -U mx-align"
+        )
+    if version < 2 and isinstance(values.get("tokenizer"), dict):
+        values["tokenizer"].setdefault("fold_accents", False)  # not known then
+    if problems := _find_problems(values):
+        raise BundleError(f"{where}: {MANIFEST} is damaged: {'; '.join(problems)}")
+    found = {
+        field.name: values[_FILE_KEYS.get(field.name, field.name)] for field in fields(Manifest)
+    }
+    calibration = values["calibration"]
+    return Manifest(
+        **{
+            **found,
+            "languages": tuple(values["languages"]),
+            "tokenizer": VocabularyFiles(**values["tokenizer"]),
+            "thresholds": Thresholds(**values["thresholds"]),
+            "calibration": Calibration(
+                tuple(calibration["scores"]),
+                tuple(calibration["probabilities"]),
+                calibration["chosen"],
+            ),
+            "files": {name: FileEntry(**info) for name, info in values["files"].items()},
+        }
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _find_problems(values: Mapping[str, Any]) -> list[str]:
+    """List what is wrong with each value, and if nothing is, what is wrong between them."""
+    found = set(values) - {"format", "version"}
+    problems = [f"missing {key}" for key in sorted(set(_CHECKS) - found)]
+    problems += [f"unknown {key!r}" for key in sorted(found - set(_CHECKS))]
+    problems += [
+        f"{key} {problem}"
+        for key in sorted(set(_CHECKS) & found)
+        for problem in _CHECKS[key](values[key])
+    ]
+    if problems:
+        return problems
+    used = [*values["graphs"].values(), values["tokenizer"]["src"], values["tokenizer"]["tgt"]]
+    problems += [
+        f"files lacks {name}" for name in dict.fromkeys(used) if name not in values["files"]
+    ]
+    if (dtype := values["default_precision"]) not in values["graphs"]:
+        problems.append(f"there is no graph of the default precision {dtype}")
+    calibration = values["calibration"]
+    if len(calibration["scores"]) != len(calibration["probabilities"]):
+        problems.append("calibration has more scores than probabilities, or fewer")
+    if len({name.lower() for name in values["files"]}) < len(values["files"]):
+        problems.append("files has names that differ only in case")
+    return problems
+
+
+# ---- checks of single values: each yields what is wrong, nothing if all is well ----
+
+_Check = Callable[[Any], Iterator[str]]
+
+
+def _must_be(what: str, test: Callable[[Any], bool]) -> _Check:
+    def check(value: Any) -> Iterator[str]:
+        if not test(value):
+            yield f"must be {what}"
+
+    return check
+
+
+def _must_have(checks: Mapping[str, _Check]) -> _Check:
+    """Return a check for an object with exactly these keys."""
+
+    def check(value: Any) -> Iterator[str]:
+        if not isinstance(value, dict) or set(value) != set(checks):
+            yield f"must have the keys {', '.join(checks)}"
+            return
+        for key, inner in checks.items():
+            yield from (f"{key} {problem}" for problem in inner(value[key]))
+
+    return check
+
+
+def _is_fraction(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and 0 <= value <= 1
+
+
+def _is_rising(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) >= 2
+        and all(map(_is_fraction, value))
+        and all(a <= b for a, b in pairwise(value))
+    )
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_NAME.fullmatch(value) and not _DEVICE.fullmatch(value))
+
+
+def _check_files(value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value:
+        yield "must list the files"
+        return
+    for name, info in value.items():
+        if not _is_file_name(name) or name == MANIFEST:
+            yield f"has {name!r}, which is not a file name without a path"
+        yield from (f"{name} {problem}" for problem in _FILE(info))
+
+
+def _check_graphs(value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value or not set(value) <= set(DTYPES):
+        yield f"must have some of the keys {', '.join(DTYPES)}"
+        return
+    for dtype, name in value.items():
+        yield from (f"{dtype} {problem}" for problem in _FILE_NAME(name))
+
+
+_TEXT = _must_be("text", lambda v: isinstance(v, str))
+_BOOL = _must_be("true or false", lambda v: isinstance(v, bool))
+_OBJECT = _must_be("an object", lambda v: isinstance(v, dict))
+_FRACTION = _must_be("a number from 0 to 1", _is_fraction)
+_RISING = _must_be("two or more rising numbers from 0 to 1", _is_rising)
+_FILE_NAME = _must_be("a file name without a path", _is_file_name)
+_SIZE = _must_be("a size in bytes", lambda v: type(v) is int and v >= 0)
+_HASH = _must_be("64 hex digits", lambda v: isinstance(v, str) and bool(_SHA256.fullmatch(v)))
+_FILE = _must_have({"size": _SIZE, "sha256": _HASH})
+# By the keys of the file.
+_CHECKS: dict[str, _Check] = {
+    "name": _TEXT,
+    "languages": _must_be(
+        "two language codes",
+        lambda v: isinstance(v, list) and len(v) == 2 and all(map(is_language_side, v)),
+    ),
+    "max_length": _must_be("a number of pieces", lambda v: type(v) is int and v >= 1),
+    "graphs": _check_graphs,
+    "default_precision": _TEXT,
+    "tokenizer": _must_have(
+        {"src": _FILE_NAME, "tgt": _FILE_NAME, "lowercase": _BOOL, "fold_accents": _BOOL}
+    ),
+    "thresholds": _must_have({**dict.fromkeys(OPTIMIZE_FOR, _FRACTION), "chosen": _TEXT}),
+    "calibration": _must_have({"scores": _RISING, "probabilities": _RISING, "chosen": _TEXT}),
+    "model": _OBJECT,
+    "training": _OBJECT,
+    "measured": _OBJECT,
+    "made_by": _TEXT,
+    "files": _check_files,
+}

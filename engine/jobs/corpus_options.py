@@ -1,0 +1,171 @@
+"""What can be chosen for the alignment of files, and which files are written.
+
+Light to import: the flags of mx-align are made from these fields before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import MxError
+from ..options import check_limits, flag, flag_name
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse `i/n` into its two numbers."""
+    number, _, of = text.partition("/")
+    if number.isascii() and number.isdigit() and of.isascii() and of.isdigit():
+        shard = int(number), int(of)
+        if 1 <= shard[0] <= shard[1]:
+            return shard
+    raise ValueError(f"{text!r} is not i/n with i from 1 to n, like 2/4")
+
+
+def format_shard(shard: tuple[int, int]) -> str:
+    """Write two numbers as `parse_shard` reads them."""
+    return f"{shard[0]}/{shard[1]}"
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """How files are read, what is written of their links, and where to.
+
+    These are the keywords of `Aligner.align_files` and, as flags, of mx-align. A run that is
+    resumed must repeat those that change the output.
+    """
+
+    separator: Literal["auto", "bars", "tab"] = flag(
+        "auto",
+        "Between the sides in one file: ' ||| ' or TAB [default: as its first line].",
+        group="Input",
+        changes_output=True,
+    )
+    errors: Literal["strict", "replace"] = flag(
+        "strict",
+        "Bytes that are not UTF-8: stop, or read as U+FFFD.",
+        group="Input",
+        changes_output=True,
+    )
+    tokenize: bool = flag(
+        False, "Split raw text into words first.", group="Input", changes_output=True
+    )
+    shard: tuple[int, int] = flag(
+        (1, 1),
+        "Only the i-th of n equal runs of lines; joined, the outputs are the whole.",
+        group="Input",
+        metavar="i/n",
+        parse=parse_shard,
+    )
+    average: tuple[str, ...] = flag(
+        (),
+        "Average the scores with those of a file of links, one line `i-j:score` for each pair, as "
+        "`mx-seed --scores` writes. Several times: with each.",
+        group="Links",
+        metavar="LINKS",
+    )
+    output: str | None = flag(
+        None,
+        "Write here instead of stdout; can go on after a kill. .gz and .zst are compressed.",
+        group="Output",
+        short="-o",
+        metavar="OUT",
+    )
+    format: Literal["pharaoh", "scored", "talp", "jsonl", "a3", "parquet"] = flag(
+        "pharaoh",
+        "Of the output; scored: i-j:score; parquet with --ray [default: pharaoh, i-j].",
+        group="Output",
+        changes_output=True,
+    )
+    scores: str | None = flag(
+        None, "One score per link, line by line (needs -o).", group="Output", metavar="FILE"
+    )
+    one_based: bool = flag(False, "Count words from 1.", group="Output", changes_output=True)
+    reverse: bool = flag(False, "Target word first.", group="Output", changes_output=True)
+    write_tokenized: str | None = flag(
+        None,
+        "Write the words aligned to PREFIX.src and PREFIX.tgt (needs -o).",
+        group="Output",
+        metavar="PREFIX",
+    )
+    resume: bool = flag(
+        True,
+        "Go on with OUT.partial if it is there, or begin anew [default: resume].",
+        group="Output",
+        off="--restart",
+    )
+    report: str | None = flag(
+        None, "Write the final numbers as JSON.", group="Output", metavar="FILE"
+    )
+    html: str | None = flag(
+        None, "Write a page that shows links and scores.", group="Output", metavar="FILE"
+    )
+    html_sample: int = flag(
+        1000,
+        "Pairs in the page, drawn at random, besides the 20 worst.",
+        group="Output",
+        metavar="N",
+        minimum=1,
+    )
+    batch_tokens: int | None = flag(
+        None,
+        "Padded pieces per side in a batch [default: 1024 on the CPU].",
+        group="Speed",
+        metavar="N",
+        minimum=1,
+    )
+    chunk_pairs: int | None = flag(
+        None,
+        "Pairs sorted by length together, and lost by a kill [default: 8192].",
+        group="Speed",
+        metavar="N",
+        minimum=1,
+    )
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+        number, of = self.shard
+        if not 1 <= number <= of:
+            raise MxError(f"shard must be (i, n) with i from 1 to n, not {self.shard}")
+
+
+def find_targets(src: str, tgt: str | None, options: CorpusOptions) -> list[Path]:
+    """Return the files that are completed together, none if links go to standard output.
+
+    They, the report and the page must be different files, none of them an input.
+    """
+    if options.format == "parquet":
+        raise MxError("--format parquet is for --ray only")
+    beside = [name for name in (options.report, options.html) if name]
+    inputs = [name for name in (src, tgt, *options.average) if name and name != "-"]
+    if options.output in (None, "-"):
+        _check_writable(beside, inputs)
+        for name in ("scores", "write_tokenized"):
+            if getattr(options, name) is not None:
+                raise MxError(f"{flag_name(name)} needs -o OUT, to be complete together")
+        return []
+    names = [str(options.output)]
+    names += [options.scores] if options.scores else []
+    if options.write_tokenized:
+        names += [f"{options.write_tokenized}.src", f"{options.write_tokenized}.tgt"]
+    _check_writable(names + beside, inputs)
+    return [Path(name) for name in names]
+
+
+def _check_writable(names: Sequence[str], inputs: Sequence[str]) -> None:
+    taken = {os.path.realpath(name) for name in inputs}
+    real = [os.path.realpath(name) for name in names]
+    for name, path in zip(names, real, strict=True):
+        if real.count(path) > 1:
+            raise MxError(f"{name} would be written twice; give another name")
+        if path in taken:
+            raise MxError(f"{name} is an input and would be overwritten; give another name")
+        if os.path.isdir(path):
+            raise MxError(f"{name} is a folder; give the name of a file")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise MxError(f"{name} is no regular file; write to stdout and redirect it there")
+        if not os.path.isdir(os.path.dirname(path)):
+            raise MxError(f"cannot write {name}: its folder does not exist; create it first")

@@ -1,0 +1,160 @@
+"""Write files that grow together and survive a kill; they get their names when all is there.
+
+Does not know what is in the files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import MxError
+from ..storage import atomic_write, file_sha256, sync_folder
+from ..text.files import open_output
+from .journal import JOURNAL, LOCK, Journal, Record, name_write_errors, write_records, write_synced
+
+
+class OutputFiles(Journal):
+    """Files that grow chunk by chunk in `OUT.partial/` and get their names when all is there.
+
+    A record has the `pairs` of a chunk, the `digest` of its input, its `counts`, the `sizes` of all
+    files after it, and whether it ended where a chunk ends (`whole`) or only because the input did.
+    With `notes` there is one file more, which is only read again and goes with the folder.
+    """
+
+    record_keys = frozenset({"pairs", "digest", "counts", "sizes", "whole"})
+
+    def __init__(
+        self, targets: Sequence[Path], settings: Mapping[str, Any], *, restart: bool = False,
+        notes: bool = False,
+    ) -> None:  # fmt: skip
+        settings = {"targets": [path.name for path in targets], **settings}
+        super().__init__(partial_folder(targets[0]), targets[0], settings, restart)
+        self.targets = targets
+        self._parts = [self.folder / f"part{n}" for n in range(len(targets) + notes)]
+        self._notes = self._parts[-1] if notes else None
+        self._files: list[BinaryIO] = []
+
+    def append_chunk(
+        self, parts: Sequence[bytes], pairs: int, digest: str, counts: Sequence[int], whole: bool
+    ) -> None:
+        """Add a chunk: its bytes for each target, and then its notes if there are any."""
+        with name_write_errors(self.output):
+            # A kill before the record leaves bytes that no record speaks of, which are dropped.
+            for file, data in zip(self._files, parts, strict=True):
+                write_synced(file, data)
+            sizes = [file.tell() for file in self._files]
+            chunk = {"pairs": pairs, "digest": digest, "counts": list(counts), "whole": whole}
+            self.append({**chunk, "sizes": sizes})
+
+    def read_notes(self) -> Iterator[bytes]:
+        """Yield the lines of the notes of all records, without their ends."""
+        # Killed while its folder was being removed, a run may have lost them.
+        if self._notes is None or not self.records or not self._notes.exists():
+            return
+        with open(self._notes, "rb") as file:
+            left = self.records[-1]["sizes"][-1]
+            while left > 0 and (line := file.readline()):
+                left -= len(line)
+                yield line.rstrip(b"\n")
+
+    def finish(self) -> None:
+        """Put everything under its name, compressed if that says so, and remove the folder.
+
+        Killed in between, the same command does the rest. A shard gets a record beside each of its
+        files that says what it is, for `merge`; it comes last, so what has one is complete.
+        """
+        pairs = sum(record["pairs"] for record in self.records)
+        with name_write_errors(self.output):
+            if not self.complete:
+                # From here on a file may have gone to its target; nobody must look for it here.
+                self.append({"complete": True})
+            for part, target in zip(self._parts, self.targets, strict=False):
+                if part.exists():  # else it was moved before a kill
+                    publish_part(part, target)
+            if self.header.get("shard", "1/1") != "1/1":
+                for target in self.targets:
+                    write_shard_record(target, self.header, pairs)
+            self._remove_pieces()
+            for name in (JOURNAL, LOCK):  # not before: pieces without a journal are nobody's
+                (self.folder / name).unlink()
+            with suppress(OSError):  # somebody has put a file there
+                self.folder.rmdir()
+            sync_folder(self.folder.parent)
+
+    def _piece_names(self) -> Collection[str]:
+        # Notes that nobody wants this time are kept: somebody may, next time.
+        return {f"part{n}" for n in range(len(self._sizes(self.records)))}
+
+    def _sizes(self, records: list[Record]) -> list[int]:
+        return records[-1]["sizes"] if records else [0] * len(self._parts)
+
+    def _check_pieces(self, records: list[Record]) -> list[Record]:
+        sizes = self._sizes(records)
+        if len(sizes) < len(self._parts):
+            raise MxError(
+                f"{self.folder} was begun without --report or --html, which must see every pair; "
+                "leave them out or give --restart to begin anew"
+            )
+        for path, size in zip(self._parts, sizes, strict=False):
+            found = path.stat().st_size if path.exists() else 0
+            if found < size and not self.complete:
+                raise MxError(
+                    f"{path} has {found:,} bytes where the journal says {size:,}; it was changed "
+                    "since: give --restart to begin anew"
+                )
+        return records
+
+    def _start_log(self) -> None:
+        super()._start_log()
+        for path, size in zip(self._parts, self._sizes(self.records), strict=False):
+            file = self._open_file(path)
+            file.truncate(size)  # a kill may have come between a chunk and its record
+            file.seek(size)  # else `tell` would give the old end until something is written
+            self._files.append(file)
+
+
+def partial_folder(target: Path) -> Path:
+    """Return where the unfinished output of a file is kept."""
+    return target.with_name(target.name + ".partial")
+
+
+def shard_record_path(target: Path) -> Path:
+    """Return where a finished shard says what it is."""
+    return target.with_name(target.name + ".shard.json")
+
+
+def write_shard_record(target: Path, header: Mapping[str, Any], pairs: int) -> None:
+    """Say beside a file which share of which work it holds, and its digest as it lies there."""
+    settings = {key: value for key, value in header.items() if key != "targets"}
+    size, digest = target.stat().st_size, file_sha256(target)
+    record = {**settings, "pairs": pairs, "bytes": size, "sha256": digest}
+    write_records(shard_record_path(target), [record])
+
+
+def publish_part(part: Path, target: Path) -> None:
+    """Move a file to its target, through the compressor if the name says so."""
+    ready = part
+    if target.suffix in (".gz", ".zst"):
+        # Packed in the folder: what a kill leaves behind goes with it.
+        ready = part.with_name(part.name + target.suffix)
+        with open(part, "rb") as plain, open_output(ready) as packed:
+            shutil.copyfileobj(plain, packed, 1 << 20)
+    real = Path(os.path.realpath(target))  # write through a link instead of replacing it
+    with open(ready, "rb") as file:
+        # Before the rename: after a power cut the name must not stand for an empty file.
+        os.fsync(file.fileno())
+        try:
+            os.replace(ready, real)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with atomic_write(real) as copy:  # --scores may be on another disk
+                shutil.copyfileobj(file, copy, 1 << 20)
+    sync_folder(real.parent)
+    part.unlink(missing_ok=True)

@@ -1,0 +1,245 @@
+"""Check compiled kernels on a GPU against their NumPy twins, and time them.
+
+Each check is called as its kernel is; `benchmarks/kernels.py` prints what they find.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...types import Floats, WordIds
+from .. import reference
+from .devices import Buffers, Device, fetch_arrays, send_arrays, view_host
+from .kernels.launch import Kernel, KernelArchive, KernelEntry
+from .link_finder import LinkFinder
+
+SHAPES = ((1, 1), (3, 19), (512, 32), (64, 256))  # pairs, pieces of a side
+# Largest difference from the NumPy twin that is rounding and no mistake. Only static_attention
+# gives back the type it takes.
+TOLERANCE = {
+    "symmetrize": 5e-7, "leaky_attention": 2e-4, "static_attention.fp32": 1e-4,
+    "static_attention.fp16": 2e-3, "static_attention.bf16": 2e-2,
+}  # fmt: skip
+_THRESHOLD = 0.2001
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class KernelCheck:
+    """A kernel against its twin on one device."""
+
+    kernel: str
+    shape: str
+    difference: float  # the largest; inf if there is no comparing
+    seconds: float
+    work: float  # floating-point operations, or bytes read where there are none
+    error: str = ""  # why it did not run
+
+    @property
+    def is_good(self) -> bool:
+        name, dtype, *_ = self.kernel.split(".")
+        most = TOLERANCE.get(name) or TOLERANCE[f"{name}.{dtype}"]
+        return not self.error and self.difference <= most
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.kernel:28} {self.shape:22} FAILED: {self.error}"
+        rate = f"{self.work / self.seconds / 1e9:,.1f} G/s"
+        return (
+            f"{self.kernel:28} {self.shape:22} {self.difference:11.2e} "
+            f"{1e6 * self.seconds:7,.0f} us {rate:>13}{'' if self.is_good else '  WRONG'}"
+        )
+
+
+TABLE_HEAD = f"{'kernel':28} {'shape':22} {'difference':>11} {'time':>10} {'rate':>13}"
+
+
+def check_kernels(
+    device: Device,
+    archive: KernelArchive,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    repeats: int = 20,
+) -> Iterator[KernelCheck]:
+    """Check every kernel of the archive on small, ragged and large batches."""
+    checks = {
+        "symmetrize": check_symmetrize,
+        "static_attention": check_static_attention,
+        "leaky_attention": check_leaky_attention,
+    }
+    device.make_current()
+    for entry in archive.entries.values():
+        for batch, size in shapes:
+            try:
+                bench = KernelBench(device, archive, entry, repeats)
+                difference, seconds, work = checks[entry.kernel](bench, batch, size)
+                reason = ""
+            except Exception as error:  # the others are still worth a try
+                difference, seconds, work = float("inf"), 0.0, 0.0
+                reason = f"{type(error).__name__}: {error}"
+            shape = f"{batch} pairs of {size}"
+            yield KernelCheck(entry.name, shape, difference, seconds, work, reason)
+
+
+class KernelBench:
+    """One kernel with memory and a stream for it, freed at the end."""
+
+    def __init__(
+        self, device: Device, archive: KernelArchive, entry: KernelEntry, repeats: int
+    ) -> None:
+        self.device, self.entry, self.repeats = device, entry, repeats
+        self.kernel = Kernel(device.driver, archive, entry)
+        self.buffers = Buffers(device)
+        self.stream = device.driver.new_stream()
+
+    @contextmanager
+    def free_at_end(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.device.driver.wait_stream(self.stream)
+            self.buffers.close()
+            self.kernel.close()
+            self.device.driver.free_stream(self.stream)
+
+    def send(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, int]:
+        return send_arrays(self.buffers, "inputs", arrays, self.stream)
+
+    def time_launches(self, grid: Sequence[int], arguments: Sequence[int | float]) -> float:
+        return self.time_calls(lambda: self.kernel.launch(grid, arguments, self.stream))
+
+    def time_calls(self, start: Callable[[], Any]) -> float:
+        """Return the seconds of one call, the median of five rounds, after a warm-up."""
+        start()
+        self.device.driver.wait_stream(self.stream)
+        found = []
+        for _ in range(_ROUNDS):
+            began = time.perf_counter()
+            for _ in range(self.repeats):
+                start()
+            self.device.driver.wait_stream(self.stream)
+            found.append((time.perf_counter() - began) / self.repeats)
+        return sorted(found)[_ROUNDS // 2]
+
+
+# ---- one kernel each: the largest difference, seconds, work ----
+
+
+def check_static_attention(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
+    """Compare attention that does not see its own place, with 4 heads."""
+    constants, heads = bench.entry.constants, 4
+    head, width = constants["HEAD"], 4 * constants["HEAD"]
+    rng = np.random.default_rng(1)
+    raw = [rng.normal(size=(batch, size, width)) for _ in range(3)]
+    raw[0] /= head**0.5
+    (q, k, v), plain = zip(*(narrow_floats(x, bench.entry.dtype) for x in raw), strict=True)
+    lengths = _random_lengths(rng, batch, size).astype(np.int32)
+    with bench.free_at_end():
+        given = bench.send({"q": q, "k": k, "v": v, "lengths": lengths})
+        out = bench.buffers.on_device("out", k.nbytes)
+        strides = (size * width, width, head)
+        pointers = (given["q"], given["k"], given["v"], given["lengths"], given["q"])
+        arguments = (*pointers, batch, size, heads, *(4 * strides), out)
+        grid = batch * heads, -(-size // constants["ROWS"])
+        seconds = bench.time_launches(grid, arguments)
+        host = bench.buffers.on_host("out", k.nbytes)
+        bench.device.driver.copy_out(host, out, k.nbytes, bench.stream)
+        bench.device.driver.wait_stream(bench.stream)
+        found = widen_floats(view_host(host, k.shape, k.dtype))
+    wanted = reference.static_attention(plain[0], plain[1], plain[2], lengths, heads)
+    work = 4.0 * width * float((lengths.astype(float) ** 2).sum())
+    return _largest(found - wanted), seconds, work
+
+
+def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
+    """Compare head-mean weights and NULL's own."""
+    constants = bench.entry.constants
+    head, heads = constants["HEAD"], constants["HEADS"]
+    width = heads * head
+    rng = np.random.default_rng(1)
+    q, k = (rng.normal(size=(batch, size, width)) for _ in range(2))
+    real = np.arange(size) < _random_lengths(rng, batch, size)[:, None]
+    mask = np.where(real, 0, -np.inf)
+    raw = {"q": q / head**0.5, "k": k, "null": rng.normal(size=width), "mask": mask}
+    narrow = {name: narrow_floats(x, bench.entry.dtype) for name, x in raw.items()}
+    with bench.free_at_end():
+        given = bench.send({name: kept for name, (kept, _) in narrow.items()})
+        weights = bench.buffers.on_device("weights", 4 * batch * size * size)
+        nulls = bench.buffers.on_device("nulls", 4 * batch * size)
+        strides = (size * width, width, head)
+        arguments = (*given.values(), size, size, *strides, *strides, weights, nulls)
+        grid = batch, -(-size // constants["ROWS"])
+        seconds = bench.time_launches(grid, arguments)
+        places = {"weights": (weights, (batch, size, size)), "nulls": (nulls, (batch, size))}
+        found = fetch_arrays(bench.buffers, places, bench.stream)
+    plain = [values for _, values in narrow.values()]
+    wanted = reference.leaky_attention(plain[0], plain[1], plain[2], plain[3], heads)
+    differences = np.append(found["weights"] - wanted[0], found["nulls"] - wanted[1])
+    return _largest(differences), seconds, 4.0 * width * batch * size * size
+
+
+def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
+    """Compare links, their scores and the sentences' scores, with words of two pieces."""
+    rng = np.random.default_rng(1)
+    # Coarse weights: no score is so near the threshold that rounding would decide.
+    coarse = np.round(rng.random((2, batch, size, size), np.float32) ** 6 * 256) / 256
+    fwd, bwd = coarse.astype(np.float32)
+    words = np.repeat(np.arange(size, dtype=np.int32)[None] // 2, batch, axis=0)
+    ids = WordIds(words, words, np.full((batch, 2), 2, np.int32))
+    with bench.free_at_end():
+        given = bench.send({"fwd": fwd, "bwd": bwd})
+        finder, weights = LinkFinder(bench.device, bench.kernel), (given["fwd"], given["bwd"])
+
+        def find() -> Any:
+            return finder.find_links(bench.buffers, weights, ids, _THRESHOLD, bench.stream)
+
+        seconds = bench.time_calls(find)
+        found = find()
+    wanted = reference.symmetrize(fwd, bwd, words, words, _THRESHOLD)
+    work = 8.0 * fwd.size
+    if found.counts.tolist() != wanted.counts.tolist():
+        return float("inf"), seconds, work
+    # Pairs are listed as they finished on the GPU. With starts [2, 0] and counts [1, 2] the places
+    # of the links in the pairs' own order are [2, 0, 1].
+    before = np.cumsum(found.counts) - found.counts
+    order = np.repeat(found.starts - before, found.counts) + np.arange(len(found.src))
+    same_src = np.array_equal(found.src[order], wanted.src)
+    if not (same_src and np.array_equal(found.tgt[order], wanted.tgt)):
+        return float("inf"), seconds, work
+    differences = [found.scores[order] - wanted.scores, found.sentence - wanted.sentence]
+    return _largest(np.concatenate(differences)), seconds, work
+
+
+def _random_lengths(rng: np.random.Generator, batch: int, size: int) -> npt.NDArray[np.int64]:
+    lengths = rng.integers(1, size + 1, batch)
+    lengths[0] = size
+    return lengths
+
+
+def _largest(differences: npt.NDArray[Any]) -> float:
+    worst = float(np.abs(differences).max(initial=0.0))
+    return worst if np.isfinite(worst) else float("inf")
+
+
+def narrow_floats(array: npt.NDArray[Any], dtype: str) -> tuple[npt.NDArray[Any], Floats]:
+    """Return a float32 array as a kernel takes it, and the values that are left of it."""
+    if dtype != "bf16":
+        kept = array.astype({"fp32": np.float32, "fp16": np.float16}[dtype])
+        return kept, kept.astype(np.float32)
+    # NumPy has no bfloat16: the upper half of a float32, rounded to nearest, to even when between.
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    halves = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return halves, widen_floats(halves)
+
+
+def widen_floats(array: npt.NDArray[Any]) -> Floats:
+    """Return what a kernel gave back in float32; bfloat16 comes as the upper halves of them."""
+    if array.dtype != np.uint16:
+        return array.astype(np.float32)
+    return (array.astype(np.uint32) << 16).view(np.float32)

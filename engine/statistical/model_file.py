@@ -1,0 +1,253 @@
+"""Keeps a statistical model in one file: a NumPy `.npz`, a zip of arrays, without pickle.
+
+Version 2. All arrays have one dimension; V source words, W target words, P linked pairs of words, C
+classes of words that begin alike (numbered as they first occur in the source words, then in the
+target words), Q pairs of classes, J the setting max_jump.
+
+    header             uint8    JSON, UTF-8: format, version, settings, pairs (learned from) and
+                                sha256 of the other arrays (name, type and bytes, in this order)
+    src_words          uint8    the source words one after the other, UTF-8
+    src_lengths (V)    int32    bytes of each source word
+    tgt_words, tgt_lengths (W)  likewise
+    pair_counts (V)    int32    with how many target words each source word is linked
+    pair_tgt (P)       int32    their ids, rising for each source word
+    pair_fwd, pair_bwd (P)      float32  target word given source word, and the reverse
+    src_totals (V), tgt_totals (W), src_share (V), tgt_share (W)   float64
+    class_counts (C), class_tgt (Q)                                as pair_counts, pair_tgt
+    class_fwd (Q), class_bwd (Q)                                   float64
+    fwd_null (W + 1), bwd_null (V + 1)                             float32
+    fwd_jump, bwd_jump (2 J + 1), fwd_start, bwd_start, fwd_end, bwd_end (J + 1)   float32
+
+Reading checks names, types, sizes, order and range of everything before it is used, so that a
+damaged or hostile file is an error and not a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError, MxError
+from ..storage import atomic_write
+from .blocks import Ints, pair_keys, split_keys
+from .hmm import Direction, HmmPair
+from .model import LearningSettings, StatisticalModel
+from .spelling import SpellingPrior, number_prefixes
+
+_FORMAT, _VERSION = "mx-align statistical model", 2
+# Ten times what the default limits of learning can make of the largest text seen so far.
+_MAX_BYTES = 1 << 32
+_MAX_HEADER = 1 << 16
+_TYPES = {
+    "src_words": "u1", "src_lengths": "<i4", "tgt_words": "u1", "tgt_lengths": "<i4",
+    "pair_counts": "<i4", "pair_tgt": "<i4", "pair_fwd": "<f4", "pair_bwd": "<f4",
+    "src_totals": "<f8", "tgt_totals": "<f8", "src_share": "<f8", "tgt_share": "<f8",
+    "class_counts": "<i4", "class_tgt": "<i4", "class_fwd": "<f8", "class_bwd": "<f8",
+    "fwd_null": "<f4", "fwd_jump": "<f4", "fwd_start": "<f4", "fwd_end": "<f4",
+    "bwd_null": "<f4", "bwd_jump": "<f4", "bwd_start": "<f4", "bwd_end": "<f4",
+}  # fmt: skip
+
+# Damaged, compressed in another way (NotImplementedError) or encrypted (RuntimeError).
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+# ---- writing ----
+
+
+def save_model(model: StatisticalModel, path: str | Path) -> None:
+    """Write the model; the file appears when it is complete."""
+    n_classes = int(max(model.prior.src_class.max(), model.prior.tgt_class.max())) + 1
+    arrays: Arrays = {
+        **dict(zip(("src_words", "src_lengths"), _pack_strings(model.src_words), strict=True)),
+        **dict(zip(("tgt_words", "tgt_lengths"), _pack_strings(model.tgt_words), strict=True)),
+        **_pack_table("pair", model, len(model.src_words)),
+        "src_totals": model.src_totals,
+        "tgt_totals": model.tgt_totals,
+        "src_share": model.prior.src_share,
+        "tgt_share": model.prior.tgt_share,
+        **_pack_table("class", model.prior, n_classes),
+        **{f"fwd_{f.name}": getattr(model.hmms.fwd, f.name) for f in fields(Direction)},
+        **{f"bwd_{f.name}": getattr(model.hmms.bwd, f.name) for f in fields(Direction)},
+    }
+    arrays = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _TYPES.items()}
+    header = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "settings": asdict(model.settings),
+        "pairs": model.n_learned,
+        "sha256": _hash_arrays(arrays),
+    }
+    members: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+    members |= arrays
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **members)
+
+
+def _pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    encoded = [string.encode() for string in strings]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return np.frombuffer(b"".join(encoded), np.uint8), lengths
+
+
+def _pack_table(name: str, table: StatisticalModel | SpellingPrior, n_rows: int) -> Arrays:
+    """Pack a table of pairs by rows: the pairs 0-3 0-7 2-1 are counts 2 0 1 and tgt 3 7 1."""
+    src, tgt = split_keys(table.keys)
+    counts = np.bincount(src, minlength=n_rows)
+    columns = {"counts": counts, "tgt": tgt, "fwd": table.fwd, "bwd": table.bwd}
+    return {f"{name}_{column}": values for column, values in columns.items()}
+
+
+def _hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name, kind in _TYPES.items():
+        digest.update(f"{name} {kind} {len(arrays[name])}\n".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+# ---- reading ----
+
+
+def load_model(path: str | Path) -> StatisticalModel:
+    """Read what `save_model` wrote; an InputError for anything else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header, arrays = _read_members(archive)
+        return _unpack_model(header, arrays)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; write it with mx-seed --save") from None
+    except _OtherVersion:
+        raise InputError(
+            f"{path} is a statistical model of another version; learn it again"
+        ) from None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, MxError, *_ZIP_ERRORS) as error:
+        raise InputError(f"{path} is not a statistical model ({error}); learn it again") from error
+
+
+class _OtherVersion(Exception):
+    """The file was written by another version of this module."""
+
+
+def _read_members(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Arrays]:
+    """Read header and arrays, after a look at their names and sizes."""
+    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    if "header" not in members:
+        raise _OtherVersion if "format" in members else ValueError("it has no header")
+    if members["header"].file_size > _MAX_HEADER:
+        raise ValueError("its header is too large")
+    header = json.loads(_read_array(archive, members.pop("header"), "u1").tobytes())
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ValueError("its header is another's")
+    if header.get("version") != _VERSION:
+        raise _OtherVersion
+    if set(members) != set(_TYPES):
+        raise ValueError(f"wrong arrays: {', '.join(sorted(set(members) ^ set(_TYPES)))}")
+    if sum(info.file_size for info in members.values()) > _MAX_BYTES:
+        raise ValueError(f"it would take more than {_MAX_BYTES >> 30} GB")
+    arrays = {name: _read_array(archive, members[name], kind) for name, kind in _TYPES.items()}
+    if header["sha256"] != _hash_arrays(arrays):
+        raise ValueError("its arrays are not those it was written with")
+    return header, arrays
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, kind: str) -> npt.NDArray[Any]:
+    """Read a member, whose size must be what the shape in it says, before anything is allocated."""
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{info.filename} has another version of NumPy's format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        size = info.file_size - file.tell()
+        if dtype != np.dtype(kind) or len(shape) != 1 or shape[0] * dtype.itemsize != size:
+            raise ValueError(f"{info.filename} has the wrong type or size")
+        return np.frombuffer(file.read(size), dtype)
+
+
+def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
+    """Make a model of arrays that may say anything."""
+    settings = LearningSettings(**header["settings"])
+    n_learned = header["pairs"]
+    _require(isinstance(n_learned, int) and n_learned > 0, "it learned from no pairs")
+    src_words = _unpack_strings(arrays["src_words"], arrays["src_lengths"])
+    tgt_words = _unpack_strings(arrays["tgt_words"], arrays["tgt_lengths"])
+    V, W, J = len(src_words), len(tgt_words), settings.max_jump
+    numbers: dict[str, int] = {}
+    src_class, tgt_class = (
+        number_prefixes(words, settings.prefix_length, numbers) for words in (src_words, tgt_words)
+    )
+    sizes = {"src_totals": V, "tgt_totals": W, "src_share": V, "tgt_share": W}
+    for side, n in (("fwd", W), ("bwd", V)):
+        sizes |= {f"{side}_null": n + 1, f"{side}_jump": 2 * J + 1}
+        sizes |= {f"{side}_start": J + 1, f"{side}_end": J + 1}
+    for name, size in sizes.items():
+        _require(len(arrays[name]) == size, f"{name} has {len(arrays[name])} values, not {size}")
+        _require(_all_between(arrays[name], 0, math.inf), f"{name} has impossible values")
+    # A jump or an empty word of no weight at all would divide by zero.
+    _require(all(arrays[f"{side}_jump"].min() > 0 for side in ("fwd", "bwd")), "a jump weighs 0")
+    _require(all(arrays[f"{side}_start"].min() > 0 for side in ("fwd", "bwd")), "a start weighs 0")
+
+    fwd, bwd = (
+        Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(Direction)})
+        for side in ("fwd", "bwd")
+    )
+    return StatisticalModel(
+        settings, src_words, tgt_words, **_unpack_table("pair", arrays, V, W),
+        src_totals=arrays["src_totals"], tgt_totals=arrays["tgt_totals"], n_learned=n_learned,
+        prior=SpellingPrior(
+            settings.prefix_weight, settings.cognate_weight, src_class, tgt_class,
+            arrays["src_share"], arrays["tgt_share"],
+            **_unpack_table("class", arrays, len(numbers), len(numbers)),
+        ),
+        hmms=HmmPair(fwd, bwd, settings.null_prob, settings.hmm_rounds > 0),
+    )  # fmt: skip
+
+
+def _unpack_strings(packed: npt.NDArray[np.uint8], lengths: Ints) -> list[str]:
+    _require(len(lengths) > 0, "a language has no words")
+    _require(_all_between(lengths, 0, len(packed)), "a word has an impossible length")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    _require(int(ends[-1]) == len(packed), "its words have another length than they should")
+    data = packed.tobytes()
+    words = [data[start:end].decode() for start, end in pairwise([0, *ends.tolist()])]
+    _require(len(set(words)) == len(words), "a word is there twice")
+    return words
+
+
+def _unpack_table(name: str, arrays: Arrays, n_rows: int, n_columns: int) -> Arrays:
+    """Return keys, fwd and bwd of a table that `_pack_table` packed."""
+    counts, tgt, fwd, bwd = (
+        arrays[f"{name}_{column}"] for column in ("counts", "tgt", "fwd", "bwd")
+    )
+    _require(
+        len(counts) == n_rows and _all_between(counts, 0, n_columns), f"{name}s are miscounted"
+    )
+    total = int(counts.sum(dtype=np.int64))
+    _require(0 < total == len(tgt) == len(fwd) == len(bwd), f"{name}s are miscounted")
+    _require(_all_between(tgt, 0, n_columns - 1), f"{name}s of words that are not there")
+    keys = pair_keys(np.repeat(np.arange(n_rows), counts), tgt)
+    _require(bool((np.diff(keys) > 0).all()), f"{name}s are not in order")
+    # Not 1: a quotient of sums may be a little more.
+    _require(_all_between(np.append(fwd, bwd), 0, 1.001), f"{name}s are no probabilities")
+    return {"keys": keys, "fwd": fwd, "bwd": bwd}
+
+
+def _all_between(values: npt.NDArray[Any], least: float, most: float) -> bool:
+    """Tell whether all values lie in the range and are finite."""
+    return bool((np.isfinite(values) & (values >= least) & (values <= most)).all())
+
+
+def _require(condition: bool, complaint: str) -> None:
+    if not condition:
+        raise ValueError(complaint)

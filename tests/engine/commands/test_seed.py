@@ -1,0 +1,121 @@
+"""mx-seed: the statistical aligner as a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ....engine.commands.seed import main
+from ....engine.errors import InputError
+from ....engine.statistical.model import StatisticalModel
+from ....engine.text.files import read_lines
+from ...support.guarded import run_guarded
+from ...support.made_up_language import make_corpus, measure_f1
+
+
+def write_sides(folder: Path, src, tgt) -> tuple[str, str]:
+    """Write the words of both sides as lines; return the paths."""
+    for name, side in (("src", src), ("tgt", tgt)):
+        (folder / name).write_text("".join(" ".join(words) + "\n" for words in side))
+    return str(folder / "src"), str(folder / "tgt")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    src, tgt, _ = make_corpus(150, random_seed=7)
+    return write_sides(tmp_path, [*src, [], ["a"]], [*tgt, ["a"], []])
+
+
+def run_seed(*args: str, stdin: str | None = None):
+    return CliRunner().invoke(main, list(args), input=stdin)
+
+
+def test_writes_a_line_for_each_pair(files):
+    result = run_seed(*files)
+    lines = result.stdout.split("\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(lines) == 153 and lines[150:] == ["", "", ""]
+    assert lines[0].startswith("0-")
+
+
+def test_writes_scores_and_keeps_the_model(files, tmp_path):
+    out, scores, kept = (str(tmp_path / name) for name in ("out", "scores.gz", "kept.npz"))
+    result = run_seed(*files, "-o", out, "--scores", scores, "--save", kept, "--signature")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "mx-seed|v:" in result.stderr and "pairs:150" in result.stderr
+    scored = [[link.split(":")[0] for link in line.split()] for line in read_lines(scores)]
+    assert scored == [line.split() for line in read_lines(out)]
+    assert run_seed(*files, "--load", kept).stdout == Path(out).read_text()
+
+
+def test_learns_once_and_aligns_other_text(files, tmp_path):
+    kept = str(tmp_path / "kept.npz")
+    assert run_seed(*files, "-o", str(tmp_path / "out"), "--save", kept).exit_code == 0
+    (tmp_path / "other").mkdir()
+    src, tgt, gold = make_corpus(80, random_seed=9)
+    others = write_sides(tmp_path / "other", src, tgt)
+    result = run_seed(*others, "--load", kept)
+    found = [
+        {tuple(map(int, link.split("-"))) for link in line.split()}
+        for line in result.stdout.splitlines()
+    ]
+    assert measure_f1(found, gold) > 0.95
+    # What was learned before is read once, so that a side may come through a pipe.
+    piped = run_seed("-", others[1], "--load", kept, stdin=Path(others[0]).read_text())
+    assert (piped.exit_code, piped.stdout) == (0, result.stdout)
+
+
+def test_works_in_the_base_install(files, tmp_path):
+    """Without torch and whatever else comes with training and export."""
+    code = f"""
+from mx_align.engine.commands.seed import main
+main([{files[0]!r}, {files[1]!r}, "-q", "--save", {str(tmp_path / "m")!r}], standalone_mode=False)
+"""
+    banned = {"torch", "triton", "safetensors", "onnx", "mx_align.trainer", "mx_align.export"}
+    done = run_guarded(banned, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run_seed(*files).stdout
+
+
+@pytest.mark.parametrize("name", ["out", "out.zst"])
+def test_replaces_nothing_before_all_is_aligned(files, tmp_path, name, monkeypatch):
+    def fail(self, pairs, threshold):
+        raise InputError("the disk is gone")
+
+    monkeypatch.setattr(StatisticalModel, "find_links", fail)
+    out = tmp_path / name
+    out.write_text("links of an earlier run")
+    assert run_seed(*files, "-o", str(out), "--scores", str(tmp_path / "scores")).exit_code == 2
+    assert out.read_text() == "links of an earlier run"
+    assert {path.name for path in tmp_path.iterdir()} == {"src", "tgt", name}
+
+
+def test_writes_no_file_twice_and_no_input(files):
+    for flags in (["-o", files[0]], ["-o", "x", "--scores", "x"], ["--scores", files[1]],
+                  ["--load", "m", "-o", "m"]):  # fmt: skip
+        found = run_seed(*files, *flags)
+        assert found.exit_code == 2 and "is an input or would be written twice" in found.stderr
+
+
+def test_explains_mistakes(files, tmp_path):
+    (tmp_path / "short").write_text("a b\n")
+    for args, message in (
+        (("-", files[1]), "cannot be read twice"),
+        ((files[0], str(tmp_path / "absent")), "does not exist"),
+        ((files[0], str(tmp_path / "short")), "equal line counts"),
+        ((*files, "--load", str(tmp_path / "absent")), "does not exist"),
+        ((*files, "--load", "m", "--lowercase"), "--load m learns nothing, so that --lowercase"),
+        ((*files, "--load", "m", "--max-words", "9", "--save", "n"), "--max-words, --save cannot"),
+        ((*files, "--threshold", "0"), "--threshold"),
+    ):
+        result = run_seed(*args)
+        assert result.exit_code == 2
+        assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_help_is_short_and_grouped():
+    text = run_seed("-h").stdout
+    for title in ("Output:", "Learning:", "Model:", "General:"):
+        assert f"\n{title}" in text

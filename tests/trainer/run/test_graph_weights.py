@@ -1,0 +1,73 @@
+"""Weights that went into a student's graph come back out of it."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ....engine.errors import MxError
+from ....export.graph.dtypes import half
+from ....export.graph.fuse import fuse
+from ....export.graph.mask_align import plain_graph, weights_of
+from ....trainer.run import graph_weights
+from ....trainer.run.graph_weights import student_weights
+from ...support.random_runs import SMALL, random_model
+
+STUDENTS = {
+    "joint": {},
+    "separate vocabularies": {"joint_vocab": False},
+    "no correction, one layer": {"refine": 0, "encoder_layers": 1},
+    "no diagonal": {"diagonal": False},
+}
+
+
+def student(**options):
+    return replace(SMALL, kind="student", **options)
+
+
+def graph_of(model):
+    return fuse(plain_graph(model.config, weights_of(model)), model.config)[0]
+
+
+@pytest.mark.parametrize("name", STUDENTS)
+def test_fp32_gives_the_very_weights(name):
+    """Where the scales are powers of two; see below for others."""
+    model = random_model(student(**STUDENTS[name]))
+    found = student_weights(graph_of(model).SerializeToString(), model.config, "it")
+    wanted = dict(model.named_parameters())
+    assert set(found) == set(wanted)
+    for key, array in found.items():
+        assert array.dtype == np.float32
+        assert torch.equal(torch.from_numpy(array), wanted[key].detach()), key
+
+
+def test_other_scales_cost_the_last_bit_at_most():
+    model = random_model(student(width=24))
+    found = student_weights(graph_of(model).SerializeToString(), model.config, "it")
+    for key, wanted in model.named_parameters():
+        np.testing.assert_array_max_ulp(found[key], wanted.detach().numpy(), 1)
+
+
+def test_fp16_gives_them_to_eleven_bits():
+    model = random_model(student())
+    found = student_weights(half(graph_of(model)).SerializeToString(), model.config, "it")
+    wanted = {key: parameter.detach().numpy() for key, parameter in model.named_parameters()}
+    for key, value in wanted.items():
+        np.testing.assert_allclose(found[key], value, rtol=2**-11, atol=1e-7)
+    for key in ("diagonal", "correction.look.weight"):  # which stay fp32
+        np.testing.assert_array_equal(found[key], wanted[key])
+
+
+def test_a_graph_without_a_weight_is_refused():
+    model = random_model(student())
+    config = replace(model.config, encoder_layers=3)
+    with pytest.raises(MxError, match=r"it: its graph lacks layers\.2\.norm\.weight; export"):
+        student_weights(graph_of(model).SerializeToString(), config, "it")
+
+
+def test_onnx_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MxError, match=r'pip install "mx-align\[export\]"'):
+        graph_weights.read_tensors(b"")

@@ -1,0 +1,151 @@
+"""The files that a run reads: their flags, how they are found again later, which are copied.
+
+Does not import torch or NumPy: the flags of `mx-train` are read here.
+"""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine.errors import InputError
+from ...engine.options import flag
+from ...engine.storage import atomic_write
+from ...engine.text.files import read_lines
+from ..config import STATISTICAL, read_json_object
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The files a run was started on; saved in `command.json`."""
+
+    src: str
+    tgt: str
+    valid_src: str | None = flag(
+        None, "Validation text, source side.", group="Files", metavar="FILE", changes_output=True
+    )
+    valid_tgt: str | None = flag(
+        None, "Validation text, target side.", group="Files", metavar="FILE", changes_output=True
+    )
+    valid_last: int = 500  # pairs at the end that are validated on, not trained on
+    gold_src: str | None = flag(
+        None, "Sentences with gold links, source side.", group="Files", metavar="FILE"
+    )
+    gold_tgt: str | None = flag(
+        None, "Sentences with gold links, target side.", group="Files", metavar="FILE"
+    )
+    gold: str | None = flag(
+        None, "Their links (talp or NAACL): reports AER.", group="Files", metavar="FILE"
+    )
+    vocab: str | None = flag(
+        None,
+        "Use this SentencePiece model, do not learn one.",
+        group="Files",
+        metavar="SPM",
+        changes_output=True,
+    )
+    teacher: tuple[str, ...] = flag(
+        (),
+        "Who knows links of the text: the statistical aligner, a file of links (`i-j` or "
+        "`i-j:score`, one line per pair; `-` is standard input), an exported model, another run. "
+        "Several are averaged [default: statistical, where the settings want links].",
+        group="Files",
+        changes_output=True,
+        metavar="statistical|LINKS|BUNDLE|RUN",
+    )
+    start: str | None = flag(
+        None,
+        "Begin with the weights, vocabulary, shape, --lowercase and --fold-accents of another run "
+        "or of an exported student, not with random weights. Peak rates that are not given are "
+        "then a quarter of the preset's, to keep what it knows. The preset is by default that of "
+        "its kind.",
+        group="Files",
+        changes_output=True,
+        metavar="RUN|BUNDLE",
+    )
+    langs: str | None = flag(
+        None,
+        "Languages of SRC and TGT: a --teacher that was exported for them in the other order is "
+        "turned round.",
+        group="Files",
+        changes_output=True,
+        metavar="XX-YY",
+    )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells whether the training text is still the same, without reading it."""
+        files = [f for f in (self.src, self.tgt, self.valid_src, self.valid_tgt) if f]
+        try:
+            stats = [os.stat(f) for f in files]
+        except OSError as error:
+            raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
+        sizes = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, stats, strict=True)]
+        return {"files": sizes, "valid_last": self.valid_last}
+
+
+_FILES = ("src", "tgt", "valid_src", "valid_tgt", "gold_src", "gold_tgt", "gold", "vocab")
+
+
+def read_texts(run: Path) -> Texts:
+    """Read the texts of a run folder, also of an earlier version."""
+    saved = read_json_object(run / "command.json")["texts"]
+    return Texts(**{**saved, "teacher": tuple(map(rename_old_teacher, saved.get("teacher", ())))})
+
+
+def rename_old_teacher(name: str) -> str:
+    """Return a teacher's name in a file of a run as it is called today."""
+    return STATISTICAL if name == "seed" else name
+
+
+def resolve_paths(texts: Texts, run: Path) -> Texts:
+    """Return the texts as they are found again later.
+
+    Paths become absolute; for standard input and pipes they are those of the copies that
+    `copy_streams` makes in the run folder.
+    """
+    named = list_files(texts)
+    if sum(path == "-" for path in named.values()) > 1:
+        raise InputError("only one of the files can be `-`: standard input is read once")
+    for name in texts.teacher:
+        if name not in (STATISTICAL, "-") and not os.path.exists(name):
+            raise InputError(
+                f"--teacher {name}: there is no such link file, bundle or run folder; "
+                f"`{STATISTICAL}` is the statistical aligner"
+            )
+    found = {
+        n: os.path.abspath(run / "text" / n if is_read_once(p) else p) for n, p in named.items()
+    }
+    values = asdict(texts) | {name: found[name] for name in _FILES if name in found}
+    if texts.start is not None:
+        values["start"] = os.path.abspath(texts.start)
+    names = (found.get(f"teacher-{k}", STATISTICAL) for k in range(len(texts.teacher)))
+    return Texts(**{**values, "teacher": tuple(names)})
+
+
+def list_files(texts: Texts) -> dict[str, str]:
+    """Return the files that a run reads, by the names that their copies would have."""
+    found = {name: getattr(texts, name) for name in _FILES}
+    found |= {f"teacher-{k}": n for k, n in enumerate(texts.teacher) if n != STATISTICAL}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def is_read_once(path: str) -> bool:
+    """Tell whether a file can be read one time only: standard input, pipes."""
+    there = os.path.isfile(path) or os.path.isdir(path)
+    return path == "-" or (os.path.exists(path) and not there)
+
+
+def is_copy(name: str, run: Path) -> bool:
+    """Tell whether a resolved path is that of a copy, which `copy_streams` makes."""
+    return os.path.dirname(name) == os.path.abspath(run / "text")
+
+
+def copy_streams(given: Texts, run: Path) -> None:
+    """Copy what can be read only once into the run folder."""
+    for name, path in list_files(given).items():
+        if not is_read_once(path):
+            continue
+        copy = run / "text" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(copy) as file:
+            file.writelines(f"{line}\n".encode() for line in read_lines(path))

@@ -1,0 +1,303 @@
+"""Makes of the user's files what training reads: vocabularies, token caches, links, gold pairs.
+
+Every step leaves its result in the run folder and is skipped when it is there and fits.
+"""
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from ...engine.bundle.languages import parse_languages
+from ...engine.bundle.manifest import MANIFEST
+from ...engine.errors import InputError, MxError
+from ...engine.storage import atomic_write, file_sha256
+from ...engine.text.files import read_pairs
+from ...engine.text.pieces import PieceTokenizer
+from ...engine.text.words import split_words
+from ..config import STATISTICAL, RunConfig
+from ..data.gold import GoldPairs, read_gold_pairs
+from ..data.teacher_links import TeacherLinks, write_links
+from ..data.token_cache import CacheCounts, TokenCache, build_token_cache
+from ..data.vocabulary import learn_vocabulary, load_tokenizers
+from ..networks.weights import MODEL
+from ..teachers.teachers import (
+    average_teachers,
+    check_teacher,
+    is_link_file,
+    open_teacher,
+)
+from .checkpoint import list_checkpoints
+from .texts import Texts, rename_old_teacher
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A run's text, ready to train on."""
+
+    train: TokenCache
+    valid: TokenCache | None
+    links: TeacherLinks | None
+    valid_links: TeacherLinks | None
+    gold: GoldPairs | None
+
+
+# ---- all of it ----
+
+
+def prepare_data(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
+    """Build what is missing in the run folder; other processes then only `load_data`."""
+    names, folder = choose_teachers(texts, config), run / "cache"
+    teachers = [teacher_identity(name) for name in names]
+    if (read_link_key(folder / "links") or {}).get("teachers") != teachers:
+        check_teachers(names, texts)  # before anything long is begun
+    make_vocabularies(texts, config, run, report)
+    key = cache_key(texts, config, run)
+    if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
+        tokenize_texts(texts, config, run, key, report)
+    found, wanted = read_link_key(folder / "links"), link_key(key, names, texts.langs)
+    if names and found != wanted:
+        if found and found.get("teachers") != wanted["teachers"] and list_checkpoints(run):
+            raise MxError(
+                f"{run} was taught by {' and '.join(names)} as it was before; "
+                "put that back, choose another folder, or begin anew with --restart"
+            )
+        find_links(names, texts, config, run, key, report)
+
+
+def load_data(texts: Texts, config: RunConfig, run: Path) -> TrainingData:
+    """Open what `prepare_data` built."""
+    train, valid = (TokenCache.open(run / "cache" / name) for name in ("train", "valid"))
+    if train is None:
+        raise MxError(f"{run}/cache has no token cache; run the command again to build it")
+    links = run / "cache" / "links"
+    taught = bool(choose_teachers(texts, config))
+    checked = taught and valid is not None and (links / "valid").is_dir()
+    return TrainingData(
+        train,
+        valid if valid is not None and len(valid) else None,
+        TeacherLinks(links / "train") if taught else None,
+        TeacherLinks(links / "valid") if checked else None,
+        read_gold(texts),
+    )
+
+
+def read_gold(texts: Texts) -> GoldPairs | None:
+    """Read the gold set, if the run has one."""
+    if not (texts.gold and texts.gold_src and texts.gold_tgt):
+        return None
+    return read_gold_pairs(texts.gold_src, texts.gold_tgt, texts.gold)
+
+
+# ---- vocabularies and tokens ----
+
+
+def make_vocabularies(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
+    """Put `src.spm` (and `tgt.spm` unless joint) into the run folder."""
+    joint = config.model.joint_vocab
+    wanted = {"src": (0, 1)} if joint else {"src": (0,), "tgt": (1,)}
+    for side, sides in wanted.items():
+        out = run / f"{side}.spm"
+        if out.exists():
+            continue
+        if texts.start:
+            raise MxError(f"{out} is gone; put back the vocabulary of {texts.start}")
+        if texts.vocab:
+            with atomic_write(out) as file:
+                file.write(PieceTokenizer.load(Path(texts.vocab)).proto)
+            continue
+        report(
+            f"learning a vocabulary from {' and '.join((texts.src, texts.tgt)[i] for i in sides)}"
+        )
+        learn_vocabulary(
+            # In pairs, so that files of different lengths are noticed now.
+            (pair[i] for pair in read_pairs(texts.src, texts.tgt) for i in sides),
+            out,
+            size=config.train.vocab_size if joint else config.train.vocab_size // 2,
+            lowercase=config.train.lowercase,
+            fold_accents=config.train.fold_accents,
+            model_type=config.train.vocab_type,
+            seed=config.train.seed,
+        )
+
+
+def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
+    """Return all that the token caches depend on."""
+    vocab = [run / "src.spm"] + ([] if config.model.joint_vocab else [run / "tgt.spm"])
+    train = config.train
+    return {
+        "text": json.loads(json.dumps(texts.fingerprint())),
+        "vocab": [file_sha256(file) for file in vocab],
+        "lowercase": train.lowercase,
+        **({"fold_accents": True} if train.fold_accents else {}),
+        "max_length": train.max_length,
+        "max_ratio": train.max_ratio,
+    }
+
+
+def tokenize_texts(
+    texts: Texts, config: RunConfig, run: Path, key: dict[str, Any], report: Report
+) -> None:
+    """Write the token caches of the training and the validation text."""
+    src_tok, tgt_tok = load_tokenizers(run, config)
+    limits: dict[str, Any] = {
+        "max_length": config.train.max_length,
+        "max_ratio": config.train.max_ratio,
+    }
+    held: list[tuple[str, str]] = []
+    pairs: Iterable[tuple[str, str]] = read_pairs(texts.src, texts.tgt)
+    if texts.valid_src and texts.valid_tgt:
+        held.extend(read_pairs(texts.valid_src, texts.valid_tgt))
+    elif texts.valid_last:
+        pairs = hold_out(pairs, texts.valid_last, held)
+    report("tokenising the text")
+
+    def report_count(counts: CacheCounts) -> None:
+        if counts.read % (1 << 20) == 0:
+            report(f"tokenised {counts.read:,} pairs")
+
+    counts = build_token_cache(
+        pairs, src_tok, tgt_tok, run / "cache" / "train", key=key, progress=report_count, **limits
+    )
+    skipped = {name: n for name, n in asdict(counts).items() if n and name not in ("read", "kept")}
+    why = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in skipped.items())
+    report(
+        f"{counts.kept:,} of {counts.read:,} pairs to learn from"
+        + (f" (left out: {why})" if why else "")
+    )
+    if not counts.kept:
+        raise InputError(
+            f"no pair of {texts.src} and {texts.tgt} can be learned from: {counts.read:,} read"
+            + (f", {why}" if why else "")
+        )
+    build_token_cache(held, src_tok, tgt_tok, run / "cache" / "valid", key=key, **limits)
+
+
+def hold_out(
+    pairs: Iterable[tuple[str, str]], last: int, held: list[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield all but the `last` pairs, or the last tenth of a shorter text; `held` gets those."""
+    waiting: deque[tuple[str, str]] = deque()
+    n = 0
+    for n, pair in enumerate(pairs, 1):  # noqa: B007 (the count is used after the loop)
+        waiting.append(pair)
+        if len(waiting) > last:
+            yield waiting.popleft()
+    while len(waiting) > n // 10:
+        yield waiting.popleft()
+    held.extend(waiting)
+
+
+# ---- links of teachers ----
+
+
+def choose_teachers(texts: Texts, config: RunConfig) -> list[str]:
+    """Return who teaches: those that were named, or the statistical aligner if one is needed."""
+    needed = config.train.warm_start != "none" or config.model.kind == "student"
+    if texts.teacher and not needed:
+        raise MxError(
+            "--teacher teaches nothing with --warm-start none; "
+            "give --warm-start statistical or --student"
+        )
+    return list(texts.teacher) or ([STATISTICAL] if needed else [])
+
+
+def check_teachers(names: list[str], texts: Texts) -> None:
+    """Raise an error for those that cannot teach this text, as far as that is quickly seen."""
+    if texts.langs:
+        parse_languages(texts.langs)
+    pairs = cache(lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
+    for name in names:
+        check_teacher(name, pairs)
+
+
+def find_links(
+    names: list[str],
+    texts: Texts,
+    config: RunConfig,
+    run: Path,
+    key: dict[str, Any],
+    report: Report,
+) -> None:
+    """Store the teachers' links of the cached pairs, of training and of validation text."""
+
+    def read_words(src: str, tgt: str) -> Iterator[tuple[list[str], list[str]]]:
+        return ((split_words(s), split_words(t)) for s, t in read_pairs(src, tgt))
+
+    text = partial(read_words, texts.src, texts.tgt)
+    teachers = [open_teacher(name, text, config, report, texts.langs) for name in names]
+    train, valid = (TokenCache.open(run / "cache" / name, key) for name in ("train", "valid"))
+    assert train is not None and valid is not None
+    folder = run / "cache" / "links"
+    (folder / "key.json").unlink(missing_ok=True)  # it says that the others are whole
+    report("finding links to learn from")
+    found = average_teachers([teacher.align(text()) for teacher in teachers])
+    # Held-out pairs come after all others in the files, so their links come in one stream.
+    held_out = bool(texts.valid_last and not texts.valid_src)
+    behind = (train.counts.read + line for line in valid.lines) if held_out else ()
+    links = select_lines(found, chain(train.lines, behind))
+    count = write_links(folder / "train", islice(links, len(train)) if held_out else links)
+    report(f"{count:,} links to learn from")
+    if not count:
+        raise InputError(f"{' and '.join(names)} found no link in {texts.src} and {texts.tgt}")
+    if held_out:
+        write_links(folder / "valid", links)
+    elif texts.valid_src and texts.valid_tgt and not any(map(is_link_file, names)):
+        pairs = [
+            teacher.align(read_words(texts.valid_src, texts.valid_tgt)) for teacher in teachers
+        ]
+        write_links(folder / "valid", select_lines(average_teachers(pairs), valid.lines))
+    else:
+        if texts.valid_src:
+            report("a file of links has none for the validation text: no accuracy is measured")
+        shutil.rmtree(folder / "valid", ignore_errors=True)
+    for old in (run / "cache").glob("round-*"):  # made from other links
+        shutil.rmtree(old)
+    with atomic_write(folder / "key.json") as file:
+        file.write(json.dumps(link_key(key, names, texts.langs)).encode())
+
+
+def select_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
+    """Yield the items whose number is among the ascending `lines`; reads them all."""
+    numbers = iter(lines)
+    line = next(numbers, None)
+    for number, item in enumerate(items):
+        if number == line:
+            yield item
+            line = next(numbers, None)
+
+
+def link_key(key: dict[str, Any], names: list[str], langs: str | None) -> dict[str, Any]:
+    """Return all that links depend on: the text, and who taught them."""
+    found = {**key, "format": 3, "teachers": [teacher_identity(name) for name in names]}
+    return {**found, "langs": langs} if langs else found
+
+
+def read_link_key(folder: Path) -> Any:
+    """Read the key of links that are all there, also of an earlier version; else None."""
+    with suppress(OSError, ValueError):
+        key = json.loads((folder / "key.json").read_text("utf-8"))
+        for teacher in key.get("teachers", ()):
+            teacher[0] = rename_old_teacher(teacher[0])
+        return key
+    return None
+
+
+def teacher_identity(name: str) -> list[Any]:
+    """Return a teacher's name, and what changes when it does."""
+    path = Path(name)
+    if name == STATISTICAL:
+        return [name]
+    found = [file for file in (path / MODEL, path / MANIFEST, path) if file.exists()]
+    if not found:
+        raise InputError(f"the teacher {name} is gone; put it back, or begin anew with --restart")
+    stat = found[0].stat()
+    return [name, stat.st_size, stat.st_mtime_ns]

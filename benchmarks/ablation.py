@@ -122,6 +122,7 @@ def compare_aer(
 
 
 def judge_claim(claim: str, before: list[float], after: list[float], verdict: str) -> ClaimCheck:
+    """Make the verdict, unless neither row has learned to align."""
     unlearned = min(before[0], after[0]) > UNLEARNED
     here = f"{before[0]:.1f} → {after[0]:.1f}"
     return ClaimCheck(claim, here, "nothing learned yet" if unlearned else verdict)
@@ -159,6 +160,7 @@ def prepare_base_run(base: Path, text: systems.Text, preset: str, settings: dict
 def train_row(
     run: Path, text: systems.Text, row: AblationRow, preset: str, flags: list[str]
 ) -> watch.Cost:
+    """Train one row with mx-train, or go on with it."""
     line = systems.module_command(
         "mx_align.trainer", text.src, text.tgt, "-o", run, "--preset", preset
     )
@@ -312,6 +314,7 @@ def main(
     work: Path,
     path: Path,
 ) -> None:
+    """Train and score the rows, then tell which of the paper's claims hold."""
     if (steps is None) == (minutes is None):
         raise click.UsageError("give --steps N or --minutes M, the same for every row")
     budget = f"--steps={steps}" if steps else f"--minutes={minutes:g}"

@@ -80,6 +80,7 @@ def prepare_text(data: Path, name: str, limit: int | None, work: Path) -> Text:
 
 
 def training_file(folder: Path, language: str) -> Path:
+    """Return the training text of one language, plain or compressed."""
     for suffix in ("", ".gz", ".zst"):
         path = folder / f"train.{language}{suffix}"
         if path.exists():
@@ -95,6 +96,7 @@ def usable_pairs(src: Path, tgt: Path) -> Iterator[tuple[str, str]]:
 
 
 def write_text(pairs: Iterator[tuple[str, str]], paths: tuple[Path, ...]) -> int:
+    """Write both sides, and both in one file; return the number of pairs."""
     count = 0
     with ExitStack() as stack:
         src, tgt, both = (
@@ -217,6 +219,7 @@ def format_runs(runs: list[dict[str, Any]]) -> str:
 
 
 def run_cells(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of one run, in the order of the columns."""
     low, high = run["interval"]["aer"]
     phases = [run[what] for what in (TRAIN, ALIGN, BOTH) if what in run]
     return (
@@ -237,6 +240,7 @@ def run_cells(run: dict[str, Any]) -> tuple[str, ...]:
 
 
 def total_seconds(cost: dict[str, float] | None) -> str:
+    """Format wall seconds, and CPU seconds where they are known."""
     if not cost:
         return "-"
     cpu = f" ({cost['cpu']:,.0f})" if "cpu" in cost else ""
@@ -247,6 +251,7 @@ def total_seconds(cost: dict[str, float] | None) -> str:
 
 
 def split_name(values: tuple[str, ...], what: str) -> dict[str, str]:
+    """Split each NAME=VALUE."""
     pairs = [value.partition("=") for value in values]
     wrong = [name for name, mark, rest in pairs if not (name and mark and rest)]
     if wrong:
@@ -320,6 +325,7 @@ def main(
     path: Path | None,
     remark: str | None,
 ) -> None:
+    """Run every system that was chosen on every set, and keep what was measured."""
     options = systems.Options(peer_python, threads, speed_pairs)
     if path is None and pairs is None:
         path = records.RESULTS / "accuracy.json"

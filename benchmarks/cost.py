@@ -109,13 +109,13 @@ def count_work(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str, flo
 
 def preset_graph(name: str) -> onnx.ModelProto:
     """Make the graph of an untrained network of a preset's size."""
-    from ..export.graph.mask_align import plain_graph, weights_of
+    from ..export.graph.plain import build_plain_graph, collect_weights
     from ..trainer.config import PRESETS, resolve_config
     from ..trainer.networks.mask_align import MaskAlign
 
     assert name in PRESETS, f"there are {', '.join(PRESETS)}"
     config = resolve_config(name, {}, {"src_vocab": 1000, "tgt_vocab": 1000}).model
-    return plain_graph(config, weights_of(MaskAlign(config).eval()))
+    return build_plain_graph(config, collect_weights(MaskAlign(config).eval()))
 
 
 # ---- the table ----
@@ -168,6 +168,7 @@ def format_machine(name: str, cores: int, price: float, found: dict[str, float])
 
 
 def main() -> None:
+    """Print a table for each bundle and preset."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundles", nargs="*")
     parser.add_argument("--preset", action="append", default=[], help="an untrained network")

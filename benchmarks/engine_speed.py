@@ -41,6 +41,7 @@ def time_bare_loop(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[
 
 
 def run_threads(work: Any, threads: int) -> None:
+    """Run a function in several threads to its end."""
     workers = [threading.Thread(target=work) for _ in range(threads)]
     for worker in workers:
         worker.start()
@@ -63,6 +64,7 @@ def time_engine(
 
 
 def time_call(work: Any) -> tuple[float, float]:
+    """Return wall and CPU seconds of a call."""
     start, used = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - used
@@ -80,6 +82,7 @@ def make_batches(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
 
 
 def main() -> None:
+    """Time both in turn and print what was found as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("src")

@@ -43,6 +43,7 @@ def hash_lines(files: list[Path]) -> dict[str, object]:
 
 
 def main() -> None:
+    """Align in three ways and compare the bytes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name in ("model", "src", "tgt"):
         parser.add_argument(name)

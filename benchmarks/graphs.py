@@ -23,10 +23,11 @@ import onnxruntime
 import torch
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from ..export.check.probe import Feeds, feeds
-from ..export.graph.dtypes import find_ranges, half, int8
-from ..export.graph.fuse import DOMAIN, fuse
-from ..export.graph.mask_align import INPUTS, plain_graph, weights_of
+from ..engine.runtime.model_graph import DOMAIN, INPUTS
+from ..export.check.probe import Feeds, make_feeds
+from ..export.graph.dtypes import convert_to_fp16, convert_to_int8, find_ranges
+from ..export.graph.fusion import fuse_attention
+from ..export.graph.plain import build_plain_graph, collect_weights
 from ..trainer.config import ModelConfig, resolve_config
 from ..trainer.data.batches import group_by_length
 from ..trainer.networks.mask_align import MaskAlign, harmonic_mean
@@ -87,15 +88,15 @@ def with_standard_attention(model: onnx.ModelProto, config: ModelConfig) -> onnx
 # ---- work ----
 
 
-def make_batches(pairs: int, mean: float, seed: int = 1) -> list[Feeds]:
+def make_batches(pairs: int, mean: float, random_seed: int = 1) -> list[Feeds]:
     """Make random pairs with lengths like those of real text, in batches of similar length."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_seed)
     source = rng.lognormal(np.log(mean) - 0.15, 0.55, pairs)
     target = source * rng.lognormal(0, 0.2, pairs)
     lengths = [np.clip(side, 2, 100).astype(int) for side in (source, target)]
     groups = group_by_length(lengths[0], lengths[1], BATCH_TOKENS)
     return [
-        feeds(
+        make_feeds(
             [rng.integers(1, VOCABULARY, lengths[0][i], np.int32) for i in group],
             [rng.integers(1, VOCABULARY, lengths[1][i], np.int32) for i in group],
         )
@@ -121,6 +122,7 @@ def count_flops(config: ModelConfig, batch: Feeds) -> float:
 
 
 def open_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """Open a graph on one thread that does not spin."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -148,6 +150,7 @@ def peak_product(size: int = 1024) -> Run:
 
 
 def eager_torch(model: MaskAlign, batches: list[Feeds]) -> Run:
+    """Return what runs the network over all batches in eager PyTorch."""
     ready = [[torch.from_numpy(batch[name]).long() for name in INPUTS] for batch in batches]
 
     @torch.inference_mode()
@@ -168,8 +171,8 @@ def graph_forms(config: ModelConfig, batches: list[Feeds], with_half: bool) -> d
     """Return each form of the network, ready to run over all batches."""
     torch.manual_seed(1)
     model = MaskAlign(config).eval()
-    plain = plain_graph(config, weights_of(model))
-    fused, _ = fuse(plain, config)
+    plain = build_plain_graph(config, collect_weights(model))
+    fused, _ = fuse_attention(plain, config)
     few = [{name: value[:1] for name, value in batch.items()} for batch in batches[:3]]
     scores = ["scores"]
     made = {
@@ -178,10 +181,10 @@ def graph_forms(config: ModelConfig, batches: list[Feeds], with_half: bool) -> d
         "fused (fp32 of the bundle)": run_batches(fused, batches, scores),
         "fused, all outputs": run_batches(fused, batches, None),
         "fused, Attention op": run_batches(with_standard_attention(fused, config), batches, scores),
-        "int8": run_batches(int8(fused, find_ranges(fused, few)), batches, scores),
+        "int8": run_batches(convert_to_int8(fused, find_ranges(fused, few)), batches, scores),
     }
     if with_half:
-        made["fp16 (made for GPUs)"] = run_batches(half(fused), batches, scores)
+        made["fp16 (made for GPUs)"] = run_batches(convert_to_fp16(fused), batches, scores)
     return made
 
 
@@ -224,6 +227,7 @@ def measure_preset(preset: str, arguments: argparse.Namespace) -> dict[str, Any]
 
 
 def print_rows(preset: str, found: dict[str, Any]) -> None:
+    """Print what was found about a preset."""
     print(f"{preset}: {found['gflop_per_pair']} GFLOP a pair, peak {found['peak_gflops']} GFLOP/s")
     for name, row in found["forms"].items():
         print(
@@ -233,6 +237,7 @@ def print_rows(preset: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Time all presets that were chosen."""
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     command.add_argument("--preset", action="append", help="default: paper and compact")
     command.add_argument("--pairs", type=int, default=256, help="pairs in a round")

@@ -131,6 +131,7 @@ font-family="sans-serif" font-size="12">
 
 
 def main() -> None:
+    """Measure or read the sizes, then write and plot them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?")
     parser.add_argument("src", nargs="?")

@@ -33,7 +33,7 @@ from ..engine.types import Batch
 class InstantBackend:
     """A backend that takes no time: one link per source piece, well inside every sentence."""
 
-    name, precision, steady, grain, finds_links = "canned", "fp32", True, 1, False
+    name, dtype, steady, grain, finds_links = "instant", "fp32", True, 1, False
 
     def __init__(self, workers: int, batch_tokens: int) -> None:
         self.workers, self.batch_tokens = workers, batch_tokens
@@ -67,9 +67,10 @@ class Clock:
         self.inner: list[float] = []
 
     def wrap(self, owner: Any, name: str, stage: str) -> None:
+        """Replace a function of a module or class by one that is timed."""
         function = getattr(owner, name)
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def measure_call(*args: Any, **kwargs: Any) -> Any:
             start = time.thread_time()
             self.inner.append(0.0)
             try:
@@ -80,7 +81,7 @@ class Clock:
                 if self.inner:
                     self.inner[-1] += spent
 
-        setattr(owner, name, timed)
+        setattr(owner, name, measure_call)
 
 
 def join_lines(done: pipeline.FinishedChunk) -> bytes:
@@ -113,6 +114,7 @@ def profile_stages(recipe: Recipe, reader: ChunkReader, chunks: int) -> dict[str
 
 
 def main() -> None:
+    """Time the pipeline, and its stages if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("src")
     parser.add_argument("tgt")

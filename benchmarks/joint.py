@@ -166,6 +166,7 @@ def main(
     work: Path,
     path: Path,
 ) -> None:
+    """Train what is missing and score every model on the sets it serves."""
     try:
         language = shared_language(names)
         bundles = accuracy.split_name(given, "--bundle")

@@ -65,6 +65,7 @@ def drop_marks(words: list[str]) -> tuple[list[str], list[int]]:
 
 
 def change_words(pair: Words, gold: Gold, change: Change) -> tuple[Words, Gold]:
+    """Change the words of a pair, and move its gold links along."""
     (src, i_places), (tgt, j_places) = map(change, pair)
     sure, possible = (
         frozenset(
@@ -108,6 +109,7 @@ def measure_aer(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
 
 
 def main() -> None:
+    """Align single and joined pairs, and print AER of each."""
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name in ("bundle", "src", "tgt"):
         command.add_argument(name)

@@ -50,6 +50,7 @@ def measure_size(
 
 
 def main() -> None:
+    """Align corpora of several sizes and print their peaks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("src")

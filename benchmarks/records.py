@@ -56,6 +56,7 @@ def describe_hardware() -> str:
 
 
 def package_version(package: str) -> tuple[str, str]:
+    """Return a package with its version, or `missing`."""
     try:
         return package, version(package)
     except PackageNotFoundError:

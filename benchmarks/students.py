@@ -134,6 +134,7 @@ def measure_speed(bundle: Path, arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
+    """Measure the variants that were not measured yet, and print all."""
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     command.add_argument("src")
     command.add_argument("tgt")

@@ -35,6 +35,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Phase:
+    """One command, and what it does: TRAIN, ALIGN or BOTH."""
+
     what: str
     command: tuple[str, ...]
     stdout: Path | None = None  # where to keep what the command prints
@@ -132,6 +134,7 @@ def find_program(python: str, name: str, install: str) -> str:
 
 
 def peer_version(python: str, package: str) -> str:
+    """Return the version of a package in the interpreter of the peers."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True)
     if done.returncode:

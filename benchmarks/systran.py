@@ -14,12 +14,14 @@ CHUNK = 5000
 
 
 def read_words(path):
+    """Yield the words of each line."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield [word for word in line.rstrip("\n").replace("\t", " ").split(" ") if word]
 
 
 def train_models(both, fwd, bwd):
+    """Learn both directions from `source ||| target` lines."""
     import systran_align  # pyright: ignore[reportMissingImports]
 
     # What `fast_align -d -o -v` does, the setting its authors advise.
@@ -29,6 +31,7 @@ def train_models(both, fwd, bwd):
 
 
 def align_files(fwd, bwd, src, tgt, out):
+    """Write a line of links for each pair."""
     import systran_align  # pyright: ignore[reportMissingImports]
 
     aligner = systran_align.Aligner(fwd, bwd)

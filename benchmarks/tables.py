@@ -87,12 +87,14 @@ def format_time(cost: dict[str, float] | None) -> str:
 
 
 def format_seconds(seconds: float) -> str:
+    """Format a time in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def align_cost(run: dict[str, Any]) -> str:
+    """Format what aligning cost, or learning and aligning together."""
     return (
         f"with training: {format_time(run['both'])}"
         if "both" in run
@@ -173,8 +175,9 @@ def students_table(runs: Runs) -> str:
         [
             *lines,
             "",
-            f"{one['steps']} steps each, from the same statistical links (not counted in the learning), "
-            "threshold chosen without gold; pairs a CPU second file to file on one thread. "
+            f"{one['steps']} steps each, from the same statistical links (not counted in the "
+            "learning), threshold chosen without gold; pairs a CPU second file to file on one "
+            "thread. "
             f"{where_and_when(list(runs.values()))}; `benchmarks/results/students.json`.",
         ]
     )
@@ -216,6 +219,7 @@ TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
 
 
 def format_table(name: str, results: Path) -> str:
+    """Make the table of that name."""
     if name not in TABLES:
         raise MxError(f"no table {name!r}; there are {', '.join(TABLES)}")
     file, make = TABLES[name]
@@ -311,6 +315,7 @@ def training_seconds(run: dict[str, Any]) -> float:
 
 
 def make_point(run: dict[str, Any], x: float) -> ChartPoint:
+    """Place a run in a plot; averages are named by how many they join."""
     low, high = run["interval"]["aer"]
     group = "ours" if is_ours(run) else "others"
     others = len(run.get("averaged", ()))
@@ -347,6 +352,7 @@ def outdated_files(root: Path = ROOT, results: Path = records.RESULTS) -> dict[P
 @click.command(help=__doc__.split("\n")[0])
 @click.option("--check", is_flag=True, help="Write nothing; exit code 1 if anything would change.")
 def main(check: bool) -> None:
+    """Write the pages and plots that have changed, or name them."""
     try:
         files = outdated_files()
     except MxError as error:

@@ -74,6 +74,7 @@ def links_f1(one: Path, other: Path) -> float:
 
 
 def main() -> None:
+    """Time the engine and both orders of the PyTorch form in turn."""
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name in ("bundle", "src", "tgt"):
         command.add_argument(name)

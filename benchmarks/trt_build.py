@@ -32,6 +32,7 @@ def measure_build(
 
 
 def main() -> None:
+    """Compile for every capability and print what came out."""
     command = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     command.add_argument("bundle")
     command.add_argument("--capability", action="append", choices=ALL, help="default: all")

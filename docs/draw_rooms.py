@@ -6,71 +6,83 @@ Both come from the source: arrows are imports, lines about rooms their docstring
 from __future__ import annotations
 
 import re
-from html import escape
 
+from ..engine.view.svg import XMLNS, make_element, make_text
 from ..tests.support.measure_style import ROOT
 from ..tests.support.rooms import ORDER, describe_room, direct_arrows
 
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 PAGE = ROOT / "docs" / "architecture.md"
-COLORS = {"export": "#b5651d", "trainer": "#7a4fb5", "engine": "#1f6fb5"}
-WIDTH, BOX, HIGH, ROW = 1000, 132, 34, 68
+# Left and right edge of each part's column, and its colour.
+COLUMNS = {
+    "export": (10, 330, "#b5651d"),
+    "trainer": (340, 620, "#7a4fb5"),
+    "engine": (630, 1000, "#1f6fb5"),
+}
+BOX, HIGH, ROW, TOP = 102, 30, 58, 60
+# Modules without a room that most others import: their arrows would hide the rest.
+SHARED = {"engine/storage", "engine/options", "engine/types", "engine/errors", "engine/version"}
+ROOMS = [room for room in ORDER if room not in SHARED and not room.endswith("__main__")]
 
 
 def place_rooms(arrows: dict[str, list[str]]) -> dict[str, tuple[float, float]]:
-    """Give each room the middle of its box: parts above each other, importers above the imported."""
+    """Give each room the middle of its box: parts side by side, importers above the imported."""
     places: dict[str, tuple[float, float]] = {}
-    top = 40.0
-    for part in COLORS:
-        rooms = [room for room in ORDER if room.startswith(part)]
+    for part, (left, right, _) in COLUMNS.items():
         levels: dict[str, int] = {}
-        for room in rooms:  # ORDER goes from top to bottom, so importers come first
+        for room in (room for room in ROOMS if room.startswith(part)):
+            # ORDER goes from top to bottom, so importers have their level already.
             above = [levels[other] for other in levels if room in arrows[other]]
             levels[room] = max(above, default=-1) + 1
-        for level in range(max(levels.values()) + 1):
-            row = [room for room in rooms if levels[room] == level]
-            for number, room in enumerate(row):
-                places[room] = (WIDTH * (number + 1) / (len(row) + 1), top + HIGH / 2)
-            top += ROW
-        top += 16
+        for level in set(levels.values()):
+            row = [room for room in levels if levels[room] == level]
+            for number, room in enumerate(row, 1):
+                x = left + (right - left) * (2 * number - 1) / (2 * len(row))
+                places[room] = (x, TOP + level * ROW)
     return places
 
 
 def draw_picture() -> str:
     """Return the picture as SVG: one box for each room, a curve for each import."""
-    arrows = direct_arrows()
+    arrows = direct_arrows(ROOMS)
     places = place_rooms(arrows)
-    height = max(y for _, y in places.values()) + 40
+    height = max(y for _, y in places.values()) + HIGH
     shapes = []
     for room, others in arrows.items():
         for other in others:
             (x1, y1), (x2, y2) = places[room], places[other]
-            y1, y2 = y1 + HIGH / 2, y2 - HIGH / 2
-            bend = max(24.0, (y2 - y1) / 2)
+            if room.split("/")[0] == other.split("/")[0]:
+                y1, y2 = y1 + HIGH / 2, y2 - HIGH / 2
+                curve = f"M{x1:.0f} {y1:.0f}C{x1:.0f} {y1 + 24:.0f} {x2:.0f} {y2 - 24:.0f} "
+            else:  # from the right side of one box to the left side of the other
+                x1, x2 = x1 + BOX / 2, x2 - BOX / 2
+                curve = f"M{x1:.0f} {y1:.0f}C{x1 + 60:.0f} {y1:.0f} {x2 - 60:.0f} {y2:.0f} "
+            color = COLUMNS[room.split("/")[0]][2]
+            curve += f"{x2:.0f} {y2:.0f}"
             shapes.append(
-                f'<path d="M{x1:.0f} {y1:.0f}C{x1:.0f} {y1 + bend:.0f} {x2:.0f} {y2 - bend:.0f} '
-                f'{x2:.0f} {y2:.0f}" fill="none" stroke="{COLORS[room.split("/")[0]]}" '
-                'stroke-opacity=".45"/>'
+                make_element("path", d=curve, fill="none", stroke=color, stroke_opacity="0.5")
             )
     for room, (x, y) in places.items():
         part, name = room.split("/")
         shapes.append(
-            f'<rect x="{x - BOX / 2:.0f}" y="{y - HIGH / 2:.0f}" width="{BOX}" height="{HIGH}" rx="6" '
-            f'fill="#fff" stroke="{COLORS[part]}" stroke-width="1.5"/>'
-            f'<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle">{escape(name)}</text>'
-        )
-    for part, color in COLORS.items():
-        y = min(y for room, (_, y) in places.items() if room.startswith(part))
+            make_element(
+                "rect", x=x - BOX / 2, y=y - HIGH / 2, width=BOX, height=HIGH, rx=6, fill="#fff",
+                stroke=COLUMNS[part][2], stroke_width="1.5",
+            )
+        )  # fmt: skip
+        shapes.append(make_text(name, x=x, y=y + 4.5, text_anchor="middle"))
+    for part, (left, right, color) in COLUMNS.items():
+        middle = (left + right) / 2
         shapes.append(
-            f'<text x="12" y="{y - 24:.0f}" font-weight="bold" fill="{color}">{part}/</text>'
+            make_text(
+                f"{part}/", x=middle, y=26, text_anchor="middle", font_weight="bold", fill=color
+            )
         )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
-        'font-family="system-ui, sans-serif" font-size="15">\n'
-        f'<rect width="{WIDTH}" height="{height:.0f}" fill="#fff"/>\n'
-        + "\n".join(shapes)
-        + "\n</svg>\n"
-    )
+    paper = make_element("rect", width=1010, height=height, fill="#fff")
+    return make_element(
+        "svg", "\n".join(["", paper, *shapes, ""]), xmlns=XMLNS, viewBox=f"0 0 1010 {height:.0f}",
+        font_family="system-ui, sans-serif", font_size=13,
+    ) + "\n"  # fmt: skip
 
 
 def list_rooms_as_table() -> str:

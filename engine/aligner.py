@@ -41,9 +41,11 @@ from .version import __version__
 if TYPE_CHECKING:
     from .view.corpus_report import ReportCollector
 
-# Enough pairs that most batches are full, few enough that losing them costs little.
+# Pairs that are sorted by length together: enough that most batches are full, few enough that
+# losing them to a kill costs little.
 CHUNK = 8192
 Direction = Literal["forward", "backward"]
+# The lowest threshold: cells outside the sentences are 0 and must not be links.
 _TINY = float(np.finfo(np.float32).tiny)
 # What a direction of the user's is called by a model that is turned round.
 _OPPOSITE = {"forward": "backward", "backward": "forward"}
@@ -210,14 +212,8 @@ class Aligner:
             "how": signature,
             "model": aligner.bundle.digest,
             "first_line": reader.first + 1,
-            "shard": format_shard(chosen.shard),
-            **output_settings(chosen),
+            **_resume_settings(chosen, one_file=tgt is None),
         }
-        if tgt is not None:
-            settings["separator"] = None
-        if average:
-            # Their lines are compared, too; sizes tell the files of several shards apart.
-            settings["average"] = [os.path.getsize(name) for name in average.names]
         with CorpusOutput.open(
             targets, settings, restart=not chosen.resume, observer=observer
         ) as output:
@@ -348,6 +344,7 @@ class Aligner:
         )
 
     def _with_rule(self, **changes: Any) -> Aligner:
+        """Return an aligner that shares all but the changed rule."""
         other = copy.copy(self)
         other.rule = replace(self.rule, **changes)
         return other
@@ -368,14 +365,25 @@ class Aligner:
         )
 
 
+def _resume_settings(options: CorpusOptions, one_file: bool) -> dict[str, Any]:
+    """Return what a run that goes on must repeat, besides model and text."""
+    settings = {**output_settings(options), "shard": format_shard(options.shard)}
+    if not one_file:
+        settings["separator"] = None  # there is nothing to separate
+    if options.average:
+        # Their lines are compared, too; sizes tell the files of several shards apart.
+        settings["average"] = [os.path.getsize(name) for name in options.average]
+    return settings
+
+
 def _make_rule(
     bundle: Bundle, mode: str, threshold: float | None, optimize_for: OptimizeFor, nulls: bool
 ) -> LinkRule:
+    """Return how links are chosen, in the model's terms; checks mode and threshold."""
     if mode not in MODES:
         raise MxError(f"no symmetrization {mode!r}; there are {', '.join(MODES)}")
     if threshold is not None and not 0 < threshold <= 1:
         raise MxError(f"the threshold must be above 0 and at most 1, not {threshold}")
     if mode == SOFT:
-        # Cells outside the sentences are 0, so the threshold must not be.
         threshold = max(threshold or bundle.threshold(optimize_for), _TINY)
     return LinkRule(mode, threshold, bundle.threshold("precision"), nulls)

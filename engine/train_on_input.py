@@ -68,7 +68,8 @@ def find_trained_model(request: TrainingRequest, say: Say, links: Path | None = 
 
     Goes on with a run that was killed. The model learns from the statistical `links`, if given.
     """
-    request, digest, kept = _locate(request)
+    request, digest, kept = _locate_model(request)
+    # Flags of the user's may set the time, which the budget then does not tell.
     timed = "--minutes" not in (request.train_flags or "")
     had = _trained_seconds(kept, digest)
     if had is not None and (had >= (request.budget or 0) or not timed):
@@ -99,7 +100,7 @@ def find_statistical_links(request: TrainingRequest, say: Say) -> Path:
     They teach the model and are averaged with its own. Kept beside it, under a name that tells the
     text: those of another text are never taken.
     """
-    _, digest, kept = _locate(request)
+    _, digest, kept = _locate_model(request)
     _trained_seconds(kept, digest)  # nothing is computed if the place is taken
     text = hashlib.blake2b(digest_size=8)
     for path in (request.src, request.tgt):
@@ -133,13 +134,14 @@ def statistical_weight(request: TrainingRequest, links: Path) -> int:
 
 
 def _has_pairs(links: Path, count: int) -> bool:
+    """Tell whether the text has so many pairs, reading no more lines than that takes."""
     return sum(1 for _ in islice(read_lines(links), count)) == count
 
 
 # ---- what is kept, and where ----
 
 
-def _locate(request: TrainingRequest) -> tuple[TrainingRequest, str, Path]:
+def _locate_model(request: TrainingRequest) -> tuple[TrainingRequest, str, Path]:
     """Return the request with the path of its start, what tells its model apart, where it is kept.
 
     The digest is of all bytes of both files, and of how to train on them.
@@ -191,6 +193,7 @@ def _find_start(name: str, langs: str | None) -> Path:
 
 
 def _is_run(path: Path) -> bool:
+    """Tell run folders from bundles, which have a manifest or are zip files."""
     return path.is_dir() and not (path / MANIFEST).exists()
 
 
@@ -244,6 +247,7 @@ def _check_training(kept: Path) -> None:
 
 
 def _train_arguments(request: TrainingRequest, run: Path, links: Path | None) -> list[str]:
+    """Return the command line of mx-train; the user's flags come last, so that they win."""
     flags = request.train_flags or ""
     # A model to start from decides the kind of network and how words are seen.
     kind = ["--start", request.start] if request.start else ["--preset", PRESET, "--lowercase"]

@@ -51,7 +51,7 @@ class KernelVariant:
         return ".".join([self.kernel, self.dtype, *([str(width)] if width else [])])
 
     @property
-    def aligned(self) -> bool:
+    def is_aligned(self) -> bool:
         """Whether pointers and strides are promised to be multiples of 16, for wide loads. Whoever
         launches the kernel keeps the promise."""
         return self.kernel != "symmetrize" and dict(self.constants)["HEAD"] % 16 == 0
@@ -123,7 +123,7 @@ def compile_variant(variant: KernelVariant, architecture: str) -> CompiledKernel
         dict(variant.constants),
         32 * variant.warps,
         made.metadata.shared,
-        variant.aligned,
+        variant.is_aligned,
     )
     return CompiledKernel(entry, ptx, cubin, registers, spilled)
 
@@ -165,7 +165,7 @@ def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
         name: bool(value) if name.startswith("WI") else value for name, value in variant.constants
     }
     hints = {}
-    if variant.aligned:
+    if variant.is_aligned:
         hints = {
             (place,): [["tt.divisibility", 16]]
             for place, (name, kind) in enumerate(types.items())

@@ -1,99 +1,113 @@
-"""Where a long pair is cut, so that its parts can be aligned on their own.
-Knows the links of a first look, as arrays, and the words; running models is the matter of others.
+"""Split long pairs where hardly a link crosses, so that their parts can be aligned on their own.
 
 In a long line every word has many more words to be mistaken for, and the sentences of a paragraph
-drift off the diagonal. Most lines can be cut where hardly a link crosses, best at the end of a
-sentence: the parts are then as easy as single sentences, and their links are those of them."""
+drift off the diagonal. The links of a first look at the whole line still show where it can be
+split, and its parts are then as easy as single sentences. Does not look at characters
+(`text/sentence_ends.py` does) and does not run models.
+"""
 
 from __future__ import annotations
 
-import html
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..text.sentence_ends import (
+    FULL_END,
+    HALF_END,
+    NO_MARK,
+    PAUSE,
+    SentenceEnds,
+    find_sentence_ends,
+    have_inner_ends,
+)
 from ..types import Floats, IntArray, Links, Pieces, Words
 
 Costs = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-# Cuts as arrays: source and target words they are before, what they cost, if sentences end there.
-Places = tuple[IntArray, IntArray, Costs, Bools]
 
-# Words of the longer side: longer pairs are looked at, those of more than twice as many twice, and
-# once more with every doubling up to a limit: the longer a part, the less can be seen in it.
+# Words of the longer side. Longer pairs are looked at, those of more than twice as many twice, and
+# once more with every doubling up to LOOKS times: the longer a part, the less can be seen in it.
 LONG, LOOKS = 60, 4
-# From here on pairs that have several sentences are looked at, too.
+# From here on pairs in which a sentence ends on both sides are looked at, too.
 SEVERAL = 20
-# What a part of n words costs is (n / _EASY)^2, in links: its cuts may lose so many.
+
+# Costs are in links, weighted by their scores. A part of n words costs (n / _EASY)^2.
 _EASY = 17.0
-# What a cut costs, besides the links that cross it: after two linked marks, by the weaker one of
-# them (an end wins something even between short sentences), or between linked neighbours anywhere;
-# and after a full end of one side, wherever that is on the other. Between two ends that are not
-# linked it costs nothing.
-_COSTS, _ALONE = np.array([10.0, 4.0, -2.0, -2.0]), 6.0
-# What a part costs for every full end that one side has more: most sentences are translated by one.
+# What a split costs besides the links that cross it. After linked words, by the lower kind of
+# the two: none (between neighbours), pause, half end, full end. An end wins something, or short
+# sentences would stay together.
+_AFTER_LINK = {NO_MARK: 10.0, PAUSE: 4.0, HALF_END: -2.0, FULL_END: -2.0}
+# After a full end of one side that is none on the other. Between ends that are not linked: nothing.
+_ONE_SIDED = 6.0
+# A part costs this for each full end that one side has more: most sentences are translated by one.
 _UNEVEN = 4.0
-# What a word is: no mark, a pause, what can end a sentence, what does.
-_PAUSE, _HALF, _FULL = 1, 2, 3
-_HALVES, _FULLS = frozenset(":;：；؛"), frozenset(".!?…。！？．｡؟۔।॥።፧։។။")
-_COMMAS = frozenset(",，、،")
-# Letters of a word that a dot follows and that is hardly an abbreviation.
-_WHOLE = 4
-# Quotes, double and single ones: what opens in one language closes in another, so every second one
-# of a side closes, or nobody knows.
-_QUOTES = frozenset('"“”„‟«»') | {"``", "''"}, frozenset("'‘’‚‛‹›`")
-# No cut loses more than this, however long the line is: what crosses there is meant. Less if
-# there is another look: it sees more, but never across what was cut before. Between full ends more.
-_CROSSING, _AT_FIRST, _FULL_CROSSING = 8.0, 3.0, 1.5
-# Places on one side that are tried, and cuts that are kept, with one on the other.
+# No split crosses more than this, however long the line is: such links are meant. Less before
+# another look, which sees more but never across what is split already. Between full ends more.
+_CROSSING, _CROSSING_AT_FIRST, _FULL_END_FACTOR = 8.0, 3.0, 1.5
+# Partners that are tried for an end, and splits that are kept with one place of a side.
 _NEAREST = 3
-# Places of both sides that are tried with each other; of more, none are.
-_MOST = 1 << 20
-# Cuts before one that its part may begin at, and ever fewer further back, so that the time does not
-# grow with the square of the line.
+# Cells of the largest table of crossing links, for memory; where it would be larger, ends are only
+# tried with those they are linked to.
+_MAX_CELLS = 1 << 20
+# Splits before one that its part may begin at one by one; further back ever fewer, so that the time
+# does not grow with the square of the line.
 _REACH = 64
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """Places where a pair may be cut: before source word `src` and target word `tgt`; sorted. The
-    first and the last are the ends of the line. `surplus` is by how many more full ends inside the
-    line the source has before it than the target."""
+class Look(NamedTuple):
+    """What is known of a pair after a look at it."""
 
-    src: IntArray
-    tgt: IntArray
-    cost: Costs
-    end: Bools  # of sentences
-    surplus: IntArray
+    src: SentenceEnds
+    tgt: SentenceEnds
+    i: IntArray  # (links,) source words, sorted
+    j: IntArray  # (links,) target words
+    scores: Floats  # (links,)
+    limits: Sequence[float]  # by the kind of end that a split is made at, how much may cross it
 
-    def only(self, wanted: IntArray) -> Cuts:
-        return Cuts(*(column[wanted] for column in vars(self).values()))
+    def select_links(self, chosen: Bools) -> Look:
+        return self._replace(i=self.i[chosen], j=self.j[chosen], scores=self.scores[chosen])
+
+    def link_kinds(self) -> npt.NDArray[np.uint8]:
+        """Return the lower kind of the two words of each link."""
+        return np.minimum(self.src.kinds[self.i], self.tgt.kinds[self.j])
 
 
-def looks(
+class Split(NamedTuple):
+    """A place where a pair may be split: before source word `src` and target word `tgt`."""
+
+    src: int
+    tgt: int
+    is_end: bool  # of a sentence, on one side at least
+    cost: float
+    surplus: int  # full ends inside the line up to here that the source has more than the target
+
+
+Candidates = list[tuple[float, int, int]]  # cost, place in the source, place in the target
+
+
+def count_looks(
     src_words: Sequence[Words], tgt_words: Sequence[Words], src: Pieces, tgt: Pieces
 ) -> IntArray:
-    """How often each pair is to be looked at for cuts, each time in the parts of the time before:
-    not at all if it is short, or of one sentence and not long."""
-    size = np.maximum(src.n_words, tgt.n_words)
-    found = np.ceil(np.log2(np.clip(size / LONG, 1, 2**LOOKS))).astype(np.int64)
-    for pair in np.flatnonzero((size > SEVERAL) & (size <= LONG)).tolist():
-        found[pair] = all(_has_end(side[pair]) for side in (src_words, tgt_words))
-    return found
+    """Return how often each pair must be looked at, each time in the parts of the time before.
+
+    0 for pairs that are short, or not long and of one sentence.
+    """
+    sizes = np.maximum(src.n_words, tgt.n_words)
+    looks = np.ceil(np.log2(np.clip(sizes / LONG, 1, 2**LOOKS))).astype(np.int64)
+    several = np.flatnonzero((sizes > SEVERAL) & (sizes <= LONG))
+    for words in (src_words, tgt_words):
+        several = several[have_inner_ends([words[pair] for pair in several.tolist()])]
+    looks[several] = 1
+    return looks
 
 
-def _has_end(words: Words) -> bool:
-    """Whether a sentence ends before the last word."""
-    return not {_HALF, _FULL}.isdisjoint(map(_mark, islice(words, max(0, len(words) - 1))))
-
-
-def parts(
+def split_long_pairs(
     pairs: IntArray,
     again: Bools,
     links: Links,
@@ -102,288 +116,250 @@ def parts(
     src: Pieces,
     tgt: Pieces,
 ) -> IntArray:
-    """The parts of these pairs, by their links; the whole if one cannot be cut. Rows of the pair's
-    number, where the part begins and ends in the source and where in the target, in pieces. Of
-    pairs that will be looked at `again` only the surest cuts are made."""
-    found = []
-    for pair, more in zip(pairs.tolist(), again.tolist(), strict=True):
-        own = slice(*links.offsets[pair : pair + 2].tolist())
-        words = src_words[pair], tgt_words[pair]
-        bounds = cut(*words, links.src[own], links.tgt[own], links.score[own], more)
-        found.append(_in_pieces(pair, bounds, src, tgt))
-    return np.concatenate(found)
+    """Return the parts of these pairs by the links of a look; one part if there is no good split.
 
-
-def _in_pieces(pair: int, bounds: IntArray, src: Pieces, tgt: Pieces) -> IntArray:
-    columns = [np.full(len(bounds) - 1, pair)]
-    for side, words in ((src, bounds[:, 0]), (tgt, bounds[:, 1])):
-        start, end = side.offsets[pair : pair + 2]
-        pieces = np.searchsorted(side.words[start:end], words)
-        columns += [pieces[:-1], pieces[1:]]
+    Rows of the pair's number, the part's first and end piece in the source, and in the target.
+    Pairs that will be looked at `again` are only split where it is surest.
+    """
+    numbers = pairs.tolist()
+    ends = find_sentence_ends([src_words[k] for k in numbers], [tgt_words[k] for k in numbers])
+    firsts, lasts = links.offsets[pairs].tolist(), links.offsets[pairs + 1].tolist()
+    bounds: list[tuple[int, int]] = []
+    counts = []
+    for src_ends, tgt_ends, first, last, more in zip(
+        *ends, firsts, lasts, again.tolist(), strict=True
+    ):
+        i, j, scores = links.src[first:last], links.tgt[first:last], links.score[first:last]
+        found = split_pair(src_ends, tgt_ends, i, j, scores, more)
+        bounds += found
+        counts.append(len(found))
+    pair = np.repeat(pairs, counts)
+    start = np.flatnonzero(pair[1:] == pair[:-1])  # all bounds but the last of each pair
+    columns = [pair[start]]
+    for side, words in zip((src, tgt), np.array(bounds).T, strict=True):
+        pieces = _find_first_pieces(side, pair, words)
+        columns += [pieces[start], pieces[start + 1]]
     return np.stack(columns, axis=1)
 
 
-def cut(
-    src: Words, tgt: Words, i: IntArray, j: IntArray, scores: Floats, again: bool = False
-) -> IntArray:
-    """Bounds (parts + 1, 2) of a pair's parts, in words of both sides, by its sorted links.
-
-    Cut at ends of sentences first, and only then, if it is still long, inside: so a sentence
-    mostly has the parts that it has in a line of its own."""
-    src, tgt = ([_plain(word) for word in side] for side in (src, tgt))
-    quotes = _trusted(src, tgt)
-    cuts = _possible(_side(src, quotes), _side(tgt, quotes), i, j, scores, again)
-    ends = np.flatnonzero(cuts.end)
-    bounds = ends[_cheapest(cuts.only(ends))]
-    chosen = [bounds[:1]]
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        inner = np.array([first, last])
-        size = max(cuts.src[last] - cuts.src[first], cuts.tgt[last] - cuts.tgt[first])
-        if size > (2 * LONG if again else LONG):
-            inner = np.arange(first, last + 1)
-            inner = inner[_cheapest(cuts.only(inner))]
-        chosen.append(inner[1:])
-    found = np.concatenate(chosen)
-    return np.stack([cuts.src[found], cuts.tgt[found]], axis=1)
+def _find_first_pieces(side: Pieces, pair: IntArray, word: IntArray) -> IntArray:
+    """Return where in its sentence each word begins, in pieces; the length for the word after the
+    last one."""
+    # A sentence has fewer than 2^20 words.
+    keys = np.repeat(np.arange(len(side.n_words)) << 20, np.diff(side.offsets)) + side.words
+    return np.asarray(np.searchsorted(keys, (pair << 20) + word) - side.offsets[pair])
 
 
-# ---- where a pair may be cut ----
+def split_pair(
+    src: SentenceEnds,
+    tgt: SentenceEnds,
+    i: IntArray,
+    j: IntArray,
+    scores: Floats,
+    again: bool = False,
+) -> list[tuple[int, int]]:
+    """Return the bounds of a pair's parts in words, (0, 0) and both lengths included.
+
+    Splits at ends of sentences first, and only what is long then, inside: so a sentence mostly has
+    the parts that it has in a line of its own.
+    """
+    limit, long = (_CROSSING_AT_FIRST, 2 * LONG) if again else (_CROSSING, LONG)
+    look = Look(src, tgt, i, j, scores, (limit, limit, limit, limit * _FULL_END_FACTOR))
+    at_ends = _find_end_splits(look)
+    chosen = choose_splits(at_ends)
+    bounds = chosen[:1]
+    every: list[Split] = []
+    for first, last in pairwise(chosen):
+        inside = [first, last]
+        if max(last.src - first.src, last.tgt - first.tgt) > long:
+            every = every or sorted(at_ends + _find_inner_splits(look))
+            inside = choose_splits(every[every.index(first) : every.index(last) + 1])
+        bounds += inside[1:]
+    return [(split.src, split.tgt) for split in bounds]
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The words of a side: what each of them is, and where a cut after it is made."""
-
-    marks: IntArray
-    after: IntArray
-
-    def ends(self, mark: int) -> IntArray:
-        """Where the line may be cut after ends of sentences, of this kind at least."""
-        places = np.unique(self.after[self.marks >= mark])
-        return places[places < len(self.marks)]
+# ---- where a pair may be split ----
 
 
-def _side(words: Words, quotes: Sequence[frozenset[str]]) -> _Side:
-    """Brackets and these quotes that close behind the end of a sentence belong to it."""
-    marks = np.array([_mark(word) for word in words], np.int64)
-    after = np.arange(1, len(words) + 1)
-    second = {k for kind in quotes for k in _places(words, kind)[1::2]}
-    closing = []
-    for k in (np.flatnonzero(marks[1:] == _PAUSE) + 1).tolist():
-        if marks[k - 1] == _FULL and (k in second or _is_bracket(words[k])):
-            marks[k] = _FULL
-            closing.append(k)
-    for k in reversed(closing):
-        after[k - 1] = after[k]
-    return _Side(marks, after)
+def _find_end_splits(look: Look) -> list[Split]:
+    """Return splits at ends of sentences of at least one side, between the ends of the line."""
+    found: Candidates = []
+    is_end = look.link_kinds() >= HALF_END
+    if is_end.any():
+        found += _split_after_links(look, is_end)
+    # Marks that are linked to the end of another sentence say nothing about the words.
+    words = look.select_links(~is_end)
+    if len(words.i) and len(look.src.ends) + len(look.tgt.ends):
+        found += _split_between_ends(words)
+        found += _split_after_ends(words)
+        turned = words._replace(src=look.tgt, tgt=look.src, i=words.j, j=words.i)
+        found += [(cost, p, q) for cost, q, p in _split_after_ends(turned)]
+    surplus = len(look.src.full_ends) - len(look.tgt.full_ends)
+    return [
+        Split(0, 0, True, 0.0, 0),
+        *_keep_cheapest(found, look, is_end=True),
+        Split(len(look.src.kinds), len(look.tgt.kinds), True, 0.0, surplus),
+    ]
 
 
-def _trusted(src: Words, tgt: Words) -> list[frozenset[str]]:
-    """The kinds of quotes that come in pairs on both sides: what closes on one side only would be
-    cut off from its link."""
-    return [kind for kind in _QUOTES if all(len(_places(s, kind)) % 2 == 0 for s in (src, tgt))]
+def _find_inner_splits(look: Look) -> list[Split]:
+    """Return splits after linked pauses, and between neighbours that are linked to neighbours."""
+    kinds, width = look.link_kinds(), len(look.tgt.kinds) + 1
+    cells = look.i * width + look.j
+    next_cells = look.src.after[look.i] * width + look.tgt.after[look.j]
+    place = np.minimum(cells.searchsorted(next_cells), len(cells) - 1)
+    has_next = cells[place] == next_cells  # the words behind the split are linked, too
+    found = _split_after_links(look, (kinds == PAUSE) | ((kinds == NO_MARK) & has_next))
+    return _keep_cheapest(found, look, is_end=False)
 
 
-def _places(words: Words, kind: frozenset[str]) -> list[int]:
-    return [k for k, word in enumerate(words) if word in kind]
+def _split_after_links(look: Look, chosen: Bools) -> Candidates:
+    """Return splits after the words of the chosen links."""
+    links = look.select_links(chosen)
+    p, q = look.src.after[links.i], look.tgt.after[links.j]
+    rows = p.tolist(), q.tolist(), cross_each(p, q, look).tolist(), links.link_kinds().tolist()
+    n_src, n_tgt = len(look.src.kinds), len(look.tgt.kinds)
+    return [
+        (crossing + _AFTER_LINK[kind], p, q)
+        for p, q, crossing, kind in zip(*rows, strict=True)
+        if p < n_src and q < n_tgt and crossing <= look.limits[kind]
+    ]
 
 
-def _plain(word: str) -> str:
-    """Without SentencePiece's sign for a space, and with what Moses writes as `&quot;`."""
-    return html.unescape(word.strip("▁"))
+def _split_between_ends(look: Look) -> Candidates:
+    """Return splits between ends of both sides, each end of the source with those of the target
+    that the fewest links cross."""
+    src, tgt = look.src, look.tgt
+    if len(src.ends) * len(tgt.ends) > _MAX_CELLS:
+        return []
+    table = cross_all(src.ends, tgt.ends, look)
+    nearest = table.argsort(axis=1, kind="stable")[:, :_NEAREST]
+    rows = src.ends.tolist(), src.kinds[src.ends - 1].tolist(), table.tolist(), nearest.tolist()
+    q, q_kinds = tgt.ends.tolist(), tgt.kinds[tgt.ends - 1].tolist()
+    return [
+        (crossing[k], p, q[k])
+        for p, kind, crossing, columns in zip(*rows, strict=True)
+        for k in columns
+        if crossing[k] <= look.limits[min(kind, q_kinds[k])]
+    ]
 
 
-def _is_bracket(word: str) -> bool:
-    """Whether it closes, as quotes of Chinese and Japanese do as well."""
-    return {unicodedata.category(character) for character in word} == {"Pe"}
+def _split_after_ends(look: Look) -> Candidates:
+    """Return splits after full ends of the source, each where the fewest links cross it."""
+    ends, n_tgt = look.src.full_ends, len(look.tgt.kinds)
+    if not len(ends) or n_tgt < 2 or len(ends) * n_tgt > _MAX_CELLS:
+        return []
+    table = cross_all(ends, np.arange(1, n_tgt), look)
+    # The last of equal places: words without links rather end a sentence than begin one.
+    places = n_tgt - 1 - table[:, ::-1].argmin(axis=1)
+    rows = ends.tolist(), places.tolist(), table.min(axis=1).tolist()
+    return [
+        (crossing + _ONE_SIDED, p, q)
+        for p, q, crossing in zip(*rows, strict=True)
+        if crossing <= look.limits[HALF_END]
+    ]
 
 
-@lru_cache(1 << 16)
-def _mark(word: str) -> int:
-    """_FULL or _HALF for what ends a sentence, _PAUSE for other punctuation, 0 for words. In text
-    that is not tokenised the marks are at the ends of words."""
-    if word[-1:].isalnum():  # nearly all
-        return 0
-    word = _plain(word)
-    kinds = [unicodedata.category(character) for character in word]
-    size = len(word)
-    while size and (kinds[size - 1][0] == "P" or kinds[size - 1] in ("Zs", "Cf")):
-        size -= 1  # a no-break space or a direction mark may stand between marks
-    stem = word[:size]
-    marks = [word[k] for k in range(size, len(word)) if kinds[k][0] == "P"]
-    if not _FULLS.isdisjoint(marks) and not (stem and _is_short(stem, marks)):
-        return _FULL
-    if not _HALVES.isdisjoint(marks):
-        return _HALF
-    return _PAUSE if marks and (not stem or not _COMMAS.isdisjoint(marks)) else 0
+def _keep_cheapest(found: Candidates, look: Look, is_end: bool) -> list[Split]:
+    """Return each split once, and only few at one place of a side, so that _REACH goes far."""
+    src_ends, tgt_ends = look.src.full_ends.tolist(), look.tgt.full_ends.tolist()
+    kept: list[Split] = []
+    seen: set[tuple[int, int]] = set()
+    by_src: dict[int, int] = {}
+    by_tgt: dict[int, int] = {}
+    for cost, p, q in sorted(found):
+        if (p, q) in seen:
+            continue
+        seen.add((p, q))
+        by_src[p] = by_src.get(p, 0) + 1
+        by_tgt[q] = by_tgt.get(q, 0) + 1
+        if by_src[p] <= _NEAREST and by_tgt[q] <= _NEAREST:
+            surplus = bisect_right(src_ends, p) - bisect_right(tgt_ends, q)
+            kept.append(Split(p, q, is_end, cost, surplus))
+    return sorted(kept)
 
 
-def _is_short(stem: str, marks: Sequence[str]) -> bool:
-    """Whether the dot behind this may stand for the rest of a word, or make it an ordinal. Scripts
-    without capitals have no such abbreviations."""
-    letters = sum(map(str.isalpha, stem.rpartition(".")[2]))
-    cased = stem.lower() != stem.upper()
-    one_dot = [mark for mark in marks if mark in _FULLS] == ["."]
-    return one_dot and letters < _WHOLE and (cased or not letters)
+# ---- what crosses a split: links before it on one side and behind it on the other ----
 
 
-def _possible(
-    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, again: bool
-) -> Cuts:
-    """All cuts that do not lose too much, between the ends of the line."""
-    limits = np.full(_FULL + 1, _AT_FIRST if again else _CROSSING)
-    limits[_FULL] *= _FULL_CROSSING
-    n_src, n_tgt = len(src.marks), len(tgt.marks)
-    found = [_linked(src, tgt, i, j, scores, limits)]
-    # Marks that are linked to the end of another sentence say nothing.
-    words = np.minimum(src.marks[i], tgt.marks[j]) < _HALF
-    if words.any():
-        i, j, scores = i[words], j[words], scores[words]
-        found.append(_between_ends(src, tgt, i, j, scores, limits))
-        found.append(_after_one(src.ends(_FULL), n_tgt, i, j, scores, limits))
-        q, p, cost, end = _after_one(tgt.ends(_FULL), n_src, j, i, scores, limits)
-        found.append((p, q, cost, end))
-    line = np.array([0, n_src]), np.array([0, n_tgt]), np.zeros(2), np.array([True, True])
-    p, q, cost, end = map(np.concatenate, zip(line, *found, strict=True))
-    # Of equal places only the cheapest, and few at one place of a side, so that _REACH goes far;
-    # but of ends and others apart: a cut inside a sentence may be cheaper, and comes too late.
-    order = np.lexsort((cost, end, q, p))
-    same = np.stack([p, q, end])[:, order]
-    order = order[np.append(True, (np.diff(same, axis=1) != 0).any(axis=0))]
-    few = [_few(2 * side[order] + end[order], cost[order]) for side in (p, q)]
-    order = order[few[0] & few[1]]
-    before = (np.searchsorted(side.ends(_FULL), x, "right") for side, x in ((src, p), (tgt, q)))
-    return Cuts(p, q, cost, end, np.subtract(*before)).only(order)
+def cross_all(p: IntArray, q: IntArray, look: Look) -> Costs:
+    """Return the sum of the scores that cross a split at each p with each q, (len(p), len(q)).
+
+    Both are sorted. Of the links 0-0, 1-2 and 2-1 of score 1, p = [1 2] and q = [1 2]:
+
+        by the parts they are in   1 0 0   before each p and q   1 1 1   crossing   0 1
+                                   0 0 1                         1 1 2              1 2
+                                   0 1 0                         1 2 3
+    """
+    rows, columns = len(p) + 1, len(q) + 1
+    cells = p.searchsorted(look.i, "right") * columns + q.searchsorted(look.j, "right")
+    sums = np.bincount(cells, look.scores, rows * columns).reshape(rows, columns)
+    before = sums.cumsum(0).cumsum(1)
+    # before p, and before q, less twice what is before both
+    return np.asarray(before[:-1, -1:] + before[-1, :-1] - 2 * before[:-1, :-1])
 
 
-def _few(keys: IntArray, cost: Costs) -> Bools:
-    """Which are among the _NEAREST cheapest of their key."""
-    order = np.lexsort((cost, keys))
-    found = np.zeros(len(keys), bool)
-    found[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order]) < _NEAREST
+def cross_each(p: IntArray, q: IntArray, look: Look) -> Costs:
+    """Return the sum of the scores that cross each split at p and q, (len(p),). p is sorted."""
+    found = np.zeros(len(p))
+    for start in range(0, len(p), _REACH):
+        block = slice(start, start + _REACH)
+        columns = np.sort(q[block])
+        table = cross_all(p[block], columns, look)
+        found[block] = table[np.arange(len(table)), columns.searchsorted(q[block])]
     return found
 
 
-def _linked(
-    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Places:
-    """Cuts after links of two marks, and between two links of neighbours."""
-    p, q, wide = src.after[i], tgt.after[j], len(tgt.marks) + 1
-    mark = np.minimum(src.marks[i], tgt.marks[j])
-    tight = np.isin(p * wide + q, i * wide + j)
-    crossing = _crossing(i, j, scores, p, q)
-    good = (p < len(src.marks)) & (q < len(tgt.marks)) & (crossing <= limits[mark])
-    good &= (mark > 0) | tight
-    return p[good], q[good], (crossing + _COSTS[mark])[good], mark[good] >= _HALF
+# ---- which of the splits ----
 
 
-def _between_ends(
-    src: _Side, tgt: _Side, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Places:
-    """Cuts between ends of sentences of both sides, of each one in the source with those in the
-    target that the fewest links cross."""
-    p, q = src.ends(_HALF), tgt.ends(_HALF)
-    crossing = _grid(p, q, i, j, scores)
-    nearest = np.argsort(crossing, axis=1, kind="stable")[:, :_NEAREST]
-    row, column = np.indices(nearest.shape)[0].ravel(), nearest.ravel()
-    p, q, crossing = p[row], q[column], crossing[row, column]
-    mark = np.minimum(src.marks[p - 1], tgt.marks[q - 1])
-    good = crossing <= limits[mark]
-    return p[good], q[good], crossing[good], mark[good] >= _HALF
+def choose_splits(splits: Sequence[Split]) -> list[Split]:
+    """Return the splits that are cheapest together with the parts they make.
 
+    The first and the last, which are the ends of the line, are among them. Splits are sorted.
+    Dynamic programming: `costs[k]` is the least that the line up to split k can cost, by the best
+    split before it. Three sentences of 20 words on each side, with linked marks:
 
-def _after_one(
-    ends: IntArray, n_other: int, i: IntArray, j: IntArray, scores: Floats, limits: Costs
-) -> Places:
-    """Cuts after ends of sentences of one side, each where the fewest links cross it."""
-    others = np.arange(1, n_other)
-    crossing = _grid(ends, others, i, j, scores)
-    if not crossing.size:
-        return ends[:0], ends[:0], np.zeros(0), np.zeros(0, bool)
-    # The last of equal places: words without links rather end a sentence than begin one.
-    last = others[::-1][crossing[:, ::-1].argmin(axis=1)]
-    least = crossing.min(axis=1)
-    good = least <= limits[_HALF]
-    return ends[good], last[good], least[good] + _ALONE, np.ones(int(good.sum()), bool)
+        split           0     20                  40                        60
+        own cost        0     -2                  -2                        0
+        from 0                (20/17)^2 = 1.4     (40/17)^2 = 5.5           (60/17)^2 = 12.5
+        from 20                                   -0.6 + 1.4 = 0.8          -0.6 + 5.5 = 4.9
+        from 40                                                             -1.2 + 1.4 = 0.2
+        costs           0     1.4 - 2 = -0.6      0.8 - 2 = -1.2            0.2
 
-
-# ---- what crosses a cut: links before it on one side and after it on the other ----
-
-
-def _grid(p: IntArray, q: IntArray, i: IntArray, j: IntArray, scores: Floats) -> Costs:
-    """The scores of the links that cross cuts at each of the places `p` with each of `q`, added
-    up; an empty table if there are too many."""
-    if len(p) * len(q) > _MOST:
-        return np.zeros((0, 0))
-    sums = np.zeros((len(p) + 1, len(q) + 1))  # by the parts that links are in
-    np.add.at(sums, (np.searchsorted(p, i, "right"), np.searchsorted(q, j, "right")), scores)
-    by_src, by_tgt = sums.sum(1).cumsum()[:-1, None], sums.sum(0).cumsum()[:-1]
-    return np.asarray(by_src + by_tgt - 2 * sums.cumsum(0).cumsum(1)[:-1, :-1])
-
-
-def _crossing(i: IntArray, j: IntArray, scores: Floats, p: IntArray, q: IntArray) -> Costs:
-    """The same of the cuts at `p` and `q`, one by one; both `i` and `p` are sorted."""
-    sums = np.concatenate([[0.0], np.cumsum(scores, dtype=np.float64)])
-    by_src = sums[np.searchsorted(i, p)]
-    order = np.argsort(j, kind="stable")
-    sums = np.concatenate([[0.0], np.cumsum(scores[order], dtype=np.float64)])
-    by_tgt = sums[np.searchsorted(j[order], q)]
-    return np.asarray(by_src + by_tgt - 2 * _before(i, j, scores, p, q))
-
-
-def _before(i: IntArray, j: IntArray, scores: Floats, p: IntArray, q: IntArray) -> Costs:
-    """The scores, added up, of the links before each cut, on both sides."""
-    rows, columns, values = i.tolist(), j.tolist(), scores.tolist()
-    size = max(columns, default=0) + 2
-    tree = [0.0] * size  # sums over ranges of target words, a Fenwick tree
-    found, known = [], 0
-    for row, column in zip(p.tolist(), q.tolist(), strict=True):
-        while known < len(rows) and rows[known] < row:
-            place = columns[known] + 1
-            while place < size:
-                tree[place] += values[known]
-                place += place & -place
-            known += 1
-        total, place = 0.0, min(column, size - 1)
-        while place:
-            total += tree[place]
-            place &= place - 1
-        found.append(total)
-    return np.array(found)
-
-
-# ---- which of the cuts ----
-
-
-def _cheapest(cuts: Cuts) -> IntArray:
-    """Places of the cuts that are cheapest together with the parts they make, the first and the
-    last among them."""
-    src, tgt, own = cuts.src.tolist(), cuts.tgt.tolist(), cuts.cost.tolist()
-    surplus = cuts.surplus.tolist()
-    costs, before = [0.0], [0]
-    for k in range(1, len(src)):
-        best, start = inf, 0
-        for early in _starts(k):
-            n, m = src[k] - src[early], tgt[k] - tgt[early]
+    Going back from 60 to the best split before each: 40, 20, 0.
+    """
+    src, tgt, _, own, surplus = zip(*splits, strict=True)
+    costs, before, least = [0.0], [0], 0.0
+    for k in range(1, len(splits)):
+        best, best_start = inf, 0
+        p, q, uneven = src[k], tgt[k], surplus[k]
+        for start in _list_starts(k):
+            if costs[start] > best:
+                continue
+            n, m = p - src[start], q - tgt[start]
             if n > 0 < m:
-                uneven = _UNEVEN * abs(surplus[k] - surplus[early])
-                cost = costs[early] + (max(n, m) / _EASY) ** 2 + uneven
-                if cost < best:
-                    best, start = cost, early
+                size = n if n > m else m
+                cost = costs[start] + (size / _EASY) ** 2 + _UNEVEN * abs(uneven - surplus[start])
+                if cost < best or (cost == best and best_start):
+                    best, best_start = cost, start
+                elif least + (n / _EASY) ** 2 > best:
+                    break  # all parts that begin further back are longer
         costs.append(best + own[k])
-        before.append(start)
-    chosen = [len(src) - 1]
+        before.append(best_start)
+        least = min(least, costs[k])
+    chosen = [len(splits) - 1]
     while chosen[-1]:
         chosen.append(before[chosen[-1]])
-    return np.array(chosen[::-1], np.int64)
+    return [splits[k] for k in reversed(chosen)]
 
 
-def _starts(k: int) -> Iterator[int]:
-    """The cuts that a part which ends with cut k may begin with: the first, and those not too far
-    back."""
-    yield 0
+def _list_starts(k: int) -> list[int]:
+    """Return the splits that a part which ends at split k may begin at: the first, whose cost
+    rules out many others, and from the nearest backwards."""
+    starts = [0, *range(k - 1, max(0, k - _REACH - 1), -1)]
     back = 2 * _REACH
     while back < k:
-        yield k - back
+        starts.append(k - back)
         back *= 2
-    yield from range(max(1, k - _REACH), k)
+    return starts

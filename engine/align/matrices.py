@@ -47,9 +47,11 @@ def compute_matrices(recipe: Recipe, src: Words, tgt: Words) -> dict[str, Floats
             else:
                 rows, columns = slice(s, s + int(units.src_length[unit])), own_tgt
             for name, matrix in cells.items():
-                matrix[rows, columns] = outputs[name][row][_shift(rows, s), _shift(columns, t)]
-            fwd_null[own_tgt] = outputs["fwd_null"][row][_shift(own_tgt, t)]
-            bwd_null[own_src] = outputs["bwd_null"][row][_shift(own_src, s)]
+                matrix[rows, columns] = outputs[name][row][
+                    _shift_slice(rows, s), _shift_slice(columns, t)
+                ]
+            fwd_null[own_tgt] = outputs["fwd_null"][row][_shift_slice(own_tgt, t)]
+            bwd_null[own_src] = outputs["bwd_null"][row][_shift_slice(own_src, s)]
     found = {
         name: pool_words(matrix, src_pieces.words, tgt_pieces.words)
         for name, matrix in cells.items()
@@ -61,5 +63,6 @@ def compute_matrices(recipe: Recipe, src: Words, tgt: Words) -> dict[str, Floats
     return found
 
 
-def _shift(part: slice, start: int) -> slice:
+def _shift_slice(part: slice, start: int) -> slice:
+    """Count the places of a slice from `start` instead of 0."""
     return slice(part.start - start, part.stop - start)

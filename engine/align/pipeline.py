@@ -90,7 +90,7 @@ class ChunkWork:
         self._too_long = find_too_long(*lengths)
         units = plan_units(*lengths, self.recipe.max_length)
         self._n_windowed = len(np.unique(units.pair[units.window]))
-        self._looks_left = long_pairs.looks(*self._words, self.src, self.tgt)  # (pairs,)
+        self._looks_left = long_pairs.count_looks(*self._words, self.src, self.tgt)  # (pairs,)
         long = self._looks_left[units.pair] > 0
         self._looked_at = np.unique(units.pair[long])
         self.units = [units.select(~long)]
@@ -145,7 +145,9 @@ class ChunkWork:
         self._looks_left -= 1
         again = self._looks_left > 0
         pairs = self._looked_at
-        parts = long_pairs.parts(pairs, again[pairs], links, *self._words, self.src, self.tgt)
+        parts = long_pairs.split_long_pairs(
+            pairs, again[pairs], links, *self._words, self.src, self.tgt
+        )
         of_again = again[parts[:, 0]]
         self._looked_at = np.unique(parts[of_again, 0])
         max_length = self.recipe.max_length

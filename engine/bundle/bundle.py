@@ -70,6 +70,7 @@ class Bundle:
         """Return the content of a file of the bundle, with its hash checked."""
         info = self.manifest.files[name]
         with _bundle_errors(self.path):
+            # One byte more than it should have, no more: a zip may unpack to any size.
             data = self._store.read(name, info.size + 1)
         if data is None:
             raise BundleError(f"{self.path} is incomplete: it lacks {name}")

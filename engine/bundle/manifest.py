@@ -29,6 +29,7 @@ _FILE_KEYS = {"default_dtype": "default_precision"}
 
 # A flat name: no separator, no drive, no leading dot, so that no path can leave the folder.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Names that Windows takes for devices, whatever their suffix.
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -115,8 +116,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise BundleError(f"{where}: {MANIFEST} has no valid version; make the bundle again")
     if version > BUNDLE_VERSION:
         raise BundleError(
-            f"{where} is a bundle of version {version}, but this mx-align reads up to {BUNDLE_VERSION}; "
-            "update it: pip install -U mx-align"
+            f"{where} is a bundle of version {version}, but this mx-align reads up to "
+            f"{BUNDLE_VERSION}; update it: pip install -U mx-align"
         )
     if version < 2 and isinstance(values.get("tokenizer"), dict):
         values["tokenizer"].setdefault("fold_accents", False)  # not known then
@@ -196,6 +197,9 @@ def _must_have(checks: Mapping[str, _Check]) -> _Check:
             yield from (f"{key} {problem}" for problem in inner(value[key]))
 
     return check
+
+
+# `type(...) is int` where bool must not pass: to Python, True is an int.
 
 
 def _is_fraction(value: Any) -> bool:

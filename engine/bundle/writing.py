@@ -34,6 +34,7 @@ def write_bundle(
     manifest = replace(manifest, files=listed)
     content = {MANIFEST: manifest.to_json(), **files}
     parse_manifest(content[MANIFEST], str(path))  # never write what could not be read again
+    # Beside the target, so that the last step is a rename inside one file system.
     temp = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         if path.suffix == ".zip":

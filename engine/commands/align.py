@@ -74,6 +74,7 @@ def run_align(flags: AlignFlags) -> int | None:
 
 
 def _align_here(flags: AlignFlags, mode: str) -> CorpusSummary:
+    """Align on this machine."""
     from ..aligner import Aligner
 
     aligner = Aligner.load(**_load_arguments(flags, mode), threads=flags.threads)
@@ -84,7 +85,7 @@ def _align_here(flags: AlignFlags, mode: str) -> CorpusSummary:
             f"mx-align: warning: {flags.model} is a model for {pairs}, not for {langs}", err=True
         )
     if aligner.backend.name != "cpu":
-        _note(flags, f"using {aligner.describe()}")
+        _write_note(flags, f"using {aligner.describe()}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
     gc.set_threshold(200_000, 20, 100)
     options = {f.name: getattr(flags, f.name) for f in fields(CorpusOptions)}
@@ -94,6 +95,7 @@ def _align_here(flags: AlignFlags, mode: str) -> CorpusSummary:
 
 
 def _align_on_cluster(flags: AlignFlags, mode: str) -> CorpusSummary:
+    """Align on a Ray cluster, into a folder."""
     from ..cluster.ray import ClusterRequest, Pool, align_on_cluster
 
     options = CorpusOptions(**{f.name: getattr(flags, f.name) for f in fields(CorpusOptions)})
@@ -161,7 +163,7 @@ def _train_first(flags: AlignFlags, mode: str, request: TrainingRequest) -> Alig
     from ..train_on_input import find_statistical_links, find_trained_model, statistical_weight
 
     def say(message: str) -> None:
-        _note(flags, message)
+        _write_note(flags, message)
 
     links = find_statistical_links(request, say)
     model = find_trained_model(request, say, links)
@@ -191,6 +193,7 @@ def _find_mode(flags: AlignFlags) -> str:
 
 
 def _check_average(flags: AlignFlags, mode: str) -> None:
+    """Refuse files that cannot be averaged with; their lines are checked when they are read."""
     names = flags.average
     if names and mode != "soft":
         raise MxError(f"--average is for soft links only; leave it or {mode} out")
@@ -221,7 +224,7 @@ def _check_cluster_flags(flags: AlignFlags) -> None:
 # ---- messages ----
 
 
-def _note(flags: AlignFlags, message: str) -> None:
+def _write_note(flags: AlignFlags, message: str) -> None:
     if not flags.quiet:
         click.echo(f"mx-align: {message}", err=True)
 
@@ -231,7 +234,7 @@ def _note_sides(flags: AlignFlags) -> None:
     languages = _find_bundle(flags).languages
     if "und" not in languages:
         src, tgt = (side.split("+") for side in languages)
-        _note(
+        _write_note(
             flags,
             f"reading the source as {' or '.join(src)} and the target as {' or '.join(tgt)}; "
             f"--langs {tgt[0]}-{src[0]} turns the model round",
@@ -239,14 +242,15 @@ def _note_sides(flags: AlignFlags) -> None:
 
 
 def _progress_printer(flags: AlignFlags) -> Callable[[Counts, int], None]:
+    """Return what shows pairs and speed, over and over in one line, if somebody watches."""
     start, watched = time.monotonic(), sys.stderr.isatty() and not flags.quiet
 
-    def show(total: Counts, resumed: int) -> None:
+    def print_progress(total: Counts, resumed: int) -> None:
         if watched:
             rate = (total.pairs - resumed) / max(time.monotonic() - start, 1e-9)
             click.echo(f"\r{total.pairs:,} pairs, {rate:,.0f} pairs/s ", err=True, nl=False)
 
-    return show
+    return print_progress
 
 
 def _note_summary(flags: AlignFlags, summary: CorpusSummary) -> None:
@@ -254,7 +258,7 @@ def _note_summary(flags: AlignFlags, summary: CorpusSummary) -> None:
     if sys.stderr.isatty() and not flags.quiet:
         click.echo("\r", err=True, nl=False)
     again = f" ({resumed:,} of them by an earlier run)" if resumed else ""
-    _note(
+    _write_note(
         flags,
         f"{total.pairs:,} pairs{again} in {summary.seconds:.1f} s, "
         f"{summary.pairs_per_second:,.0f} pairs/s; "

@@ -69,7 +69,7 @@ def _value_type(kind: Any, declared: Flag) -> tuple[Any, bool, int]:
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind)), repeated, count
     if kind in (int, float) and (declared.minimum, declared.maximum) != (None, None):
-        in_range = click.IntRange if kind is int else click.FloatRange
+        in_range: Any = click.IntRange if kind is int else click.FloatRange
         ends = (declared.minimum, declared.maximum, declared.above, declared.below)
         return in_range(*ends), repeated, count
     return kind, repeated, count

@@ -9,11 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import click
 
 from ..errors import InputError
+from ..statistical.settings import THRESHOLD, LearningLimits
 from .flags import CommonFlags, argument, build_command, flag, flag_name
 
 _HELP = """Link the words of two parallel files SRC and TGT, one sentence a line, words separated by
@@ -32,7 +33,7 @@ Examples:
 
 
 @dataclass(frozen=True)
-class SeedFlags(CommonFlags):
+class SeedFlags(LearningLimits, CommonFlags):
     """The flags of mx-seed."""
 
     src: str = argument(required=True)
@@ -44,27 +45,10 @@ class SeedFlags(CommonFlags):
         None, "Also write links with confidence: 0-0:0.9312.", group="Output", metavar="FILE"
     )
     threshold: float = flag(
-        0.4, "Least confidence of a link, in (0, 1].",
+        THRESHOLD, "Least confidence of a link, in (0, 1].",
         group="Output", metavar="T", minimum=0, above=True, maximum=1,
     )  # fmt: skip
     signature: bool = flag(False, "Say on stderr how the links were made.", group="Output")
-    lowercase: bool = flag(False, "Compare words in lower case (advised).", group="Learning")
-    max_pairs: int | None = flag(
-        None,
-        "Learn from an even sample of at most N pairs; all are aligned [default: 1000000].",
-        group="Learning", metavar="N", minimum=2,
-    )  # fmt: skip
-    max_cells: int | None = flag(
-        None,
-        "Learn from an even sample whose source words x target words, summed over the pairs, are "
-        "at most N; bounds time and memory [default: 100000000].",
-        group="Learning", metavar="N", minimum=1,
-    )  # fmt: skip
-    max_words: int | None = flag(
-        None,
-        "Do not learn from sentences with more words; they are aligned [default: 100].",
-        group="Learning", metavar="N", minimum=1,
-    )  # fmt: skip
     save: str | None = flag(None, "Keep what was learned (.npz).", group="Model", metavar="MODEL")
     load: str | None = flag(
         None,
@@ -77,13 +61,10 @@ class SeedFlags(CommonFlags):
 def run_seed(flags: SeedFlags) -> None:
     """Learn or load an aligner, keep it if asked to, align the files."""
     check_paths(flags)
-    chosen = {
-        name: value
-        for name in ("lowercase", "max_pairs", "max_cells", "max_words")
-        if (value := getattr(flags, name))
-    }
-    if flags.load is not None and (chosen or flags.save is not None):
-        refused = [*chosen, *(["save"] if flags.save is not None else [])]
+    limits = {field.name: getattr(flags, field.name) for field in fields(LearningLimits)}
+    refused = [name for name, value in limits.items() if value != getattr(LearningLimits, name)]
+    refused += ["save"] if flags.save is not None else []
+    if flags.load is not None and refused:
         raise InputError(
             f"--load {flags.load} learns nothing, so that {', '.join(map(flag_name, refused))} "
             "cannot be heeded; leave that out, or leave out --load to learn anew"
@@ -97,7 +78,7 @@ def run_seed(flags: SeedFlags) -> None:
         report(aligner.describe())
     else:
         aligner = StatisticalAligner.learn_files(
-            flags.src, flags.tgt, threshold=flags.threshold, on_progress=report, **chosen
+            flags.src, flags.tgt, threshold=flags.threshold, on_progress=report, **limits
         )
     if flags.save is not None:
         aligner.save(flags.save)
@@ -130,7 +111,9 @@ def make_reporter(flags: SeedFlags) -> Callable[[str], None]:
     )
 
 
-main = build_command("mx-seed", SeedFlags, run_seed, help=_HELP)
+main = build_command(
+    "mx-seed", SeedFlags, run_seed, help=_HELP, titles=("Output", "Learning", "Model")
+)
 
 if __name__ == "__main__":
     main()

@@ -109,6 +109,7 @@ def run_view(flags: ViewFlags) -> None:
 
 
 def _check_flags(flags: ViewFlags) -> None:
+    """Refuse flags that contradict each other, and a page in the place of an input."""
     by_model = bool(flags.model or flags.langs)
     if bool(flags.links) == by_model:
         raise MxError("give either LINKS or a model with -m or --langs")

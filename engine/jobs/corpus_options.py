@@ -156,6 +156,8 @@ def find_targets(src: str, tgt: str | None, options: CorpusOptions) -> list[Path
 
 
 def _check_writable(names: Sequence[str], inputs: Sequence[str]) -> None:
+    """Refuse names that cannot be written, or that would overwrite something of this run."""
+    # Links and `./` may lead to the same file under two names.
     taken = {os.path.realpath(name) for name in inputs}
     real = [os.path.realpath(name) for name in names]
     for name, path in zip(names, real, strict=True):

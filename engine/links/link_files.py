@@ -36,6 +36,10 @@ class LinkFile:
     format: str
     sentences: list[Gold]
 
+    def all_links(self) -> list[list[Link]]:
+        """Return the links of each sentence, sorted, possible ones too: a system's output."""
+        return [sorted(sentence.possible) for sentence in self.sentences]
+
     def fit_length(self, length: int, other: str) -> LinkFile:
         """Return the file with one entry for each of the `length` sentences that `other` has."""
         found = len(self.sentences)

@@ -178,6 +178,7 @@ def compare_systems(
         raise ValueError("both tables must count against the same gold")
     if not len(first):
         first = second = np.zeros((1, 5), dtype=np.int64)
+    # Both systems have the same sentences drawn: what is hard for both does not widen the interval.
     drawn = _resample_measures(np.stack([first, second]), samples, seed)
     difference = compute_measures(second.sum(axis=0)) - compute_measures(first.sum(axis=0))
     p_value = _randomized_p_values(first, second, difference, samples, seed)
@@ -192,6 +193,8 @@ def _randomized_p_values(
     first: IntArray, second: IntArray, difference: _Doubles, samples: int, seed: int
 ) -> _Doubles:
     """Return the two-sided p of each measure: (r + 1) / (samples + 1), r swaps differ as much."""
+    # Swapping a sentence takes its difference from one sum and adds it to the other, so a matrix
+    # of 0 and 1 (samples, N) times the differences (N, 5) is what all swaps of a sample change.
     rng = np.random.default_rng(seed)
     change = (second - first).astype(np.float64)
     total_first, total_second = first.sum(axis=0), second.sum(axis=0)
@@ -223,6 +226,8 @@ def _rank_candidates(
         rows += [(v, link in wanted.sure, link in wanted.possible) for link, v in best.items()]
     table = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
     table = table[np.argsort(-table[:, 0], kind="stable")]
+    # Row n: the counts if the n best candidates are links. With candidates that are sure, neither
+    # and sure, the column of links in sure is 0 1 1 2.
     counts = np.zeros((len(rows) + 1, 5), dtype=np.int64)
     counts[:, 0] = np.arange(len(rows) + 1)
     counts[:, 1] = sum(len(wanted.sure) for wanted in gold)

@@ -110,6 +110,7 @@ def sample_pairs(
     When too many are held, every second one is dropped and from then on every second one read, so
     that at least half of max_pairs are kept.
     """
+    # Kept is every `every`-th pair of the text: 0 4 8 ..., whatever the chunks are.
     every, n_read, n_held = 1, 0, 0
     parts: list[tuple[SentenceIds, SentenceIds]] = []
 
@@ -169,6 +170,8 @@ def make_blocks(n_src: Ints, n_tgt: Ints) -> list[PairBlock]:
     use = (n_src > 0) & (n_tgt > 0) & (n_src * n_tgt <= _MAX_CELLS)
     use &= np.maximum(n_src, n_tgt) <= _MAX_WORDS
     rows = np.flatnonzero(use)
+    # Pairs of the same padded size come together; within a size they keep their order, so that the
+    # same text gives the same sums.
     S, T = _round_lengths(n_src[rows]), _round_lengths(n_tgt[rows])
     order = np.lexsort((rows, T, S))
     rows, S, T = rows[order], S[order], T[order]
@@ -186,7 +189,8 @@ def make_blocks(n_src: Ints, n_tgt: Ints) -> list[PairBlock]:
 def _round_lengths(lengths: Ints) -> Ints:
     """Round up to few values, so that blocks fill: 1 to 16, then by 2, from 32 on by 4, ..."""
     unit = 1 << np.maximum(0, np.ceil(np.log2(np.maximum(lengths, 1) / 16))).astype(np.int64)
-    return -(-lengths // unit) * unit
+    rounded: Ints = -(-lengths // unit) * unit
+    return rounded
 
 
 def group_blocks(blocks: Sequence[PairBlock]) -> list[list[PairBlock]]:
@@ -215,6 +219,7 @@ def cells_by_block(blocks: Iterable[PairBlock], cells: Ints) -> Iterator[tuple[P
 
 def pair_keys(src: Ints, tgt: Ints) -> Ints:
     """Return one number for each pair of ids; numbers sort as the pairs do."""
+    # Ids have at most 31 bits, so two fit into an int64: (5, 3) is 5 * 2**32 + 3.
     return (src.astype(np.int64) << 32) | tgt
 
 

@@ -127,7 +127,8 @@ def hmm_posteriors(
 def _jump_widths(n: int, max_jump: int) -> Ints:
     """Return (n, n) index of the jump from the row's state to the column's."""
     places = np.arange(n)
-    return np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
+    widths: Ints = np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
+    return widths
 
 
 def _end_weights(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
@@ -162,7 +163,8 @@ def smooth_counts(counts: npt.NDArray[np.float64], share: float, tails: Sequence
     n_widths[list(tails)] = 5
     even = n_widths / n_widths.sum()
     mixed = (1 - share) * counts / max(counts.sum(), 1e-9) + share * even
-    return (mixed / n_widths).astype(np.float32)
+    weights: Floats = (mixed / n_widths).astype(np.float32)
+    return weights
 
 
 # ---- both directions of a block ----
@@ -201,6 +203,7 @@ class HmmPair:
         n_steps: Ints,
         moves: MoveCounts | None,
     ) -> Floats:
+        """Return the posteriors of one direction, (T, B, S) in its own terms."""
         null = direction.null[np.minimum(words, len(direction.null) - 1)]
         if not self.moves_matter:
             return ibm1_posteriors(emission, null, n_states, self.null_prob)

@@ -40,7 +40,8 @@ from .blocks import (
     split_keys,
 )
 from .hmm import Direction, HmmPair, MoveCounts, smooth_counts
-from .model import LEAST_PROBABILITY, LearningSettings, StatisticalModel
+from .model import LEAST_PROBABILITY, StatisticalModel
+from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes, prefix_shares
 
 OnProgress = Callable[[str], None]
@@ -139,6 +140,7 @@ class _Learner:
     def _make_hmms(self) -> HmmPair:
         """Return HMMs that prefer to step to the next word, and to begin and end at the ends."""
         max_jump = self.settings.max_jump
+        # exp(-|width - 1| / 2): only for the first round with word order, which counts anew.
         jump = np.exp(-0.5 * np.abs(np.arange(-max_jump, max_jump + 1) - 1)).astype(np.float32)
         end = np.exp(-0.5 * np.arange(max_jump + 1)).astype(np.float32)
         fwd, bwd = (
@@ -184,6 +186,7 @@ class _Learner:
         return counts, (moves[0], moves[1])
 
     def _update_translations(self) -> None:
+        """Make probabilities of the counts and the prior: the M-step."""
         by_class = np.bincount(self.class_of, self.counts, len(self.prior.keys))
         self.prior.update(by_class.astype(np.float64))
         fwd, bwd = self.prior.pseudo_counts(self.src_of, self.tgt_of, self.class_of)
@@ -201,7 +204,8 @@ class _Learner:
         left = np.maximum(occurrences - linked, 0)
         total = max(left.sum(), 1.0)
         null = np.append(left / total, 1 / total)  # last: a word never seen
-        return np.maximum(null, 1e-9).astype(np.float32)
+        probabilities: Floats = np.maximum(null, 1e-9).astype(np.float32)
+        return probabilities
 
     def make_model(self) -> StatisticalModel:
         """Keep the parameters that say more than the prior, sorted by key."""

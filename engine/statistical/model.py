@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import MxError
 from ..types import Floats, IntArray, Links, Pairs
 from .blocks import (
     PADDING_KEY,
@@ -28,58 +27,11 @@ from .blocks import (
     split_keys,
 )
 from .hmm import HmmPair
+from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes
 
 # What an impossible translation is worth: small, yet a forced path stays finite.
 LEAST_PROBABILITY = 1e-8
-
-
-@dataclass(frozen=True)
-class LearningSettings:
-    """How to learn.
-
-    Rounds, weights and lengths were chosen while the AER of the En-Fr and De-En test sets and of
-    the Ja-En dev set was in view (docs/seed.md).
-    """
-
-    lowercase: bool = False
-    max_pairs: int = 1_000_000  # of a longer text, an even sample of at least half as many
-    max_cells: int = 100_000_000  # source words x target words over all pairs; else a sample
-    max_words: int = 100  # pairs with a longer side teach nothing, but are aligned
-    ibm1_rounds: int = 4
-    hmm_rounds: int = 6
-    null_prob: float = 0.2
-    max_jump: int = 8  # longer jumps share one probability
-    jump_smoothing: float = 0.05
-    prefix_length: int = 4
-    prefix_weight: float = 6.0  # pseudo-counts per word from the table of word beginnings
-    cognate_weight: float = 1.0  # pseudo-counts of a pair of words that begin alike
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in _LIMITS.items():
-            value = getattr(self, name)
-            number = isinstance(value, int if isinstance(most, int) else (int, float))
-            if not number or not least <= value <= most:
-                raise MxError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
-        if self.ibm1_rounds + self.hmm_rounds == 0:
-            raise MxError("ibm1_rounds and hmm_rounds are both 0; one round at least must be run")
-
-
-# Least and most of each setting; integers where the setting is one.
-_LIMITS: dict[str, tuple[float, float]] = {
-    "lowercase": (0, 1),
-    "max_pairs": (2, 1 << 40),
-    "max_cells": (1, 1 << 40),
-    "max_words": (1, 1 << 40),
-    "ibm1_rounds": (0, 1000),
-    "hmm_rounds": (0, 1000),
-    "null_prob": (1e-6, 0.999),
-    "max_jump": (1, 4096),
-    "jump_smoothing": (0.0, 1.0),
-    "prefix_length": (1, 1000),
-    "prefix_weight": (0.0, 1e6),
-    "cognate_weight": (0.0, 1e6),
-}
 
 
 @dataclass
@@ -127,10 +79,12 @@ class StatisticalModel:
         none = np.zeros(0, np.int64)
         found: list[tuple[Any, ...]] = [(none, none, none, none.astype(np.float32))]
         for group in group_blocks(make_blocks(sides[0].lengths, sides[1].lengths)):
+            # Look each pair of words up once, not in every cell where it stands.
             keys, place = np.unique(cell_keys(group, *sides), return_inverse=True)
             fwd, bwd = model._translations(keys)
             for block, cells in cells_by_block(group, place):
                 p, q = self.hmms.link_posteriors(block, sides, (fwd[cells], bwd[cells]))
+                # A rare word may collect links in one direction that the other does not believe.
                 score = np.sqrt(p * q)
                 j, b, i = np.nonzero(score >= threshold)
                 found.append((block.rows[b], i, j, np.minimum(score[j, b, i], 1)))

@@ -42,13 +42,14 @@ from ..errors import InputError, MxError
 from ..storage import atomic_write
 from .blocks import Ints, pair_keys, split_keys
 from .hmm import Direction, HmmPair
-from .model import LearningSettings, StatisticalModel
+from .model import StatisticalModel
+from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes
 
 _FORMAT, _VERSION = "mx-align statistical model", 2
-# Ten times what the default limits of learning can make of the largest text seen so far.
-_MAX_BYTES = 1 << 32
-_MAX_HEADER = 1 << 16
+# Zeros shrink to a thousandth in a zip, so what a file may unpack to is bounded. The model of
+# 262,000 En-Fr pairs unpacks to 6.5 MB; each word takes some 100 bytes more as a Python string.
+_MAX_BYTES, _MAX_WORDS, _MAX_HEADER = 1 << 31, 1 << 25, 1 << 16
 _TYPES = {
     "src_words": "u1", "src_lengths": "<i4", "tgt_words": "u1", "tgt_lengths": "<i4",
     "pair_counts": "<i4", "pair_tgt": "<i4", "pair_fwd": "<f4", "pair_bwd": "<f4",
@@ -97,6 +98,7 @@ def save_model(model: StatisticalModel, path: str | Path) -> None:
 
 
 def _pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Return strings as UTF-8 bytes, one after the other, and the length of each."""
     encoded = [string.encode() for string in strings]
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return np.frombuffer(b"".join(encoded), np.uint8), lengths
@@ -111,6 +113,7 @@ def _pack_table(name: str, table: StatisticalModel | SpellingPrior, n_rows: int)
 
 
 def _hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the SHA-256 of all arrays but the header, in hexadecimal digits."""
     digest = hashlib.sha256()
     for name, kind in _TYPES.items():
         digest.update(f"{name} {kind} {len(arrays[name])}\n".encode())
@@ -178,6 +181,9 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, kind: str) -> n
 def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
     """Make a model of arrays that may say anything."""
     settings = LearningSettings(**header["settings"])
+    for name, value in asdict(settings).items():
+        whole = not isinstance(getattr(LearningSettings, name), float)
+        _require(isinstance(value, int) or not whole, f"{name} must be a whole number")
     n_learned = header["pairs"]
     _require(isinstance(n_learned, int) and n_learned > 0, "it learned from no pairs")
     src_words = _unpack_strings(arrays["src_words"], arrays["src_lengths"])
@@ -194,10 +200,9 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
     for name, size in sizes.items():
         _require(len(arrays[name]) == size, f"{name} has {len(arrays[name])} values, not {size}")
         _require(_all_between(arrays[name], 0, math.inf), f"{name} has impossible values")
-    # A jump or an empty word of no weight at all would divide by zero.
-    _require(all(arrays[f"{side}_jump"].min() > 0 for side in ("fwd", "bwd")), "a jump weighs 0")
-    _require(all(arrays[f"{side}_start"].min() > 0 for side in ("fwd", "bwd")), "a start weighs 0")
-
+    for name in ("fwd_jump", "fwd_start", "bwd_jump", "bwd_start"):
+        # The recursion divides by sums of these.
+        _require(arrays[name].min() > 0, f"a weight of {name} is 0")
     fwd, bwd = (
         Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(Direction)})
         for side in ("fwd", "bwd")
@@ -215,7 +220,8 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
 
 
 def _unpack_strings(packed: npt.NDArray[np.uint8], lengths: Ints) -> list[str]:
-    _require(len(lengths) > 0, "a language has no words")
+    """Return the strings that `_pack_strings` packed."""
+    _require(0 < len(lengths) <= _MAX_WORDS, "a language has no words, or far too many")
     _require(_all_between(lengths, 0, len(packed)), "a word has an impossible length")
     ends = np.cumsum(lengths, dtype=np.int64)
     _require(int(ends[-1]) == len(packed), "its words have another length than they should")

@@ -85,6 +85,7 @@ class SpellingPrior:
 
     def prune(self) -> SpellingPrior:
         """Return it without the pairs of classes that are hardly ever linked."""
+        # Most pairs of classes that meet have next to nothing; they would make the table large.
         keep = np.maximum(self.fwd, self.bwd) > 1e-5
         keep[0] = True  # never empty
         return replace(self, keys=self.keys[keep], fwd=self.fwd[keep], bwd=self.bwd[keep])

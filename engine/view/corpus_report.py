@@ -20,7 +20,7 @@ from ..links.formats import sentence_scores
 from ..links.link_lines import format_links
 from ..types import IntArray, Link, Links, Pairs
 
-WORST = 20
+WORST = 20  # pairs
 MOST_LINKS = 6  # words with as many links or more are counted together
 BINS = 20  # of scores
 
@@ -75,6 +75,7 @@ class ReportCollector:
         n_tgt = np.array([len(words) for words in pairs.tgt], np.int64)
         pair = np.repeat(np.arange(len(n_src)), np.diff(links.offsets))
         scores = np.array(sentence_scores(pairs, links), np.float64)
+        # A pair with an empty side has no links to judge: above 1 it is never among the worst.
         full = np.minimum(n_src, n_tgt) > 0
         worst = _lowest_places(np.where(full, scores, 2), self.worst)
         numbers = np.arange(pairs.first, pairs.first + len(scores))
@@ -97,6 +98,8 @@ class ReportCollector:
             worst = sorted(old.worst + found.worst, key=lambda one: (one.score, one.number))
             sample = old.sample + found.sample
             if self.sample is not None:
+                # The lowest hashes of all pairs so far, whatever the chunks were: in the order of
+                # the text again, so that the page lists them so.
                 order = hash_numbers(np.array([one.number - 1 for one in sample], np.int64))
                 sample = [sample[k] for k in np.sort(_lowest_places(order, self.sample))]
             self.total = CorpusStatistics(

@@ -12,9 +12,8 @@ from ..types import Link
 from .svg import XMLNS, escape_text, make_element, make_text
 
 NULL = "[NULL]"
-_CELL = 20
-_LINE = 22
-_GAP = 110  # between the two columns of words
+# Pixels: a cell of the heat map, a line of words, the space between the two columns of words.
+_CELL, _LINE, _GAP = 20, 22, 110
 _FONT = "13px 'Noto Sans', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
@@ -40,6 +39,7 @@ def draw_links(
                 stroke="#2b7bd0",
                 stroke_width=2,
                 stroke_linecap="round",
+                # The weakest link can still be seen on paper.
                 opacity=f"{0.35 + 0.65 * min(max(score, 0.0), 1.0):.2f}",
             )
         )
@@ -125,6 +125,7 @@ def _line_middle(k: int) -> float:
 
 def _column_width(words: Iterable[str]) -> int:
     """Return the pixels that the widest word will take, about."""
+    # A letter is taken to be 7.6 pixels wide at 13 pixels, an ideograph 13.6.
     widths = (
         round(7.6 * len(word) + 6 * sum(unicodedata.east_asian_width(c) in "WF" for c in word))
         for word in words

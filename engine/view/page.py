@@ -27,7 +27,9 @@ from ..version import __version__
 
 MAX_SCORE = 255
 MIN_THRESHOLD = 2  # the slider's lower end: below it nearly all cells are links
-MAX_CELLS = 10_000  # larger matrices are left out of the page, their links are not
+# Larger matrices are left out of the page, their links are not: 1,000 pairs of 100 x 100 words with
+# three matrices each would be 40 MB.
+MAX_CELLS = 10_000
 
 NAMES = {
     "sys": "symmetrised", "fwd": "forward", "bwd": "backward", "cmp": "compared", "gold": "gold",
@@ -133,6 +135,8 @@ def _encode_json(data: Any) -> str:
 
 def whole_threshold(threshold: float) -> int:
     """Return the whole number at which links begin."""
+    # Up, because scores are rounded down: with 0.5 (127.5) the slider stands at 128, and a score
+    # of 0.501 (127.8, as a whole number 127) is lifted to 128 by `_quantize_matrix`.
     return min(max(math.ceil(threshold * MAX_SCORE), MIN_THRESHOLD), MAX_SCORE)
 
 

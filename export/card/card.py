@@ -1,18 +1,21 @@
-"""The model card, README.md of a bundle: what the model is, how good, how to use it.
+"""Write the model card, README.md of a bundle: what the model is, how good, how to use it.
 
-Knows the manifest only."""
+Knows the manifest only.
+"""
+
+import numpy as np
 
 from ...engine.bundle.manifest import Manifest
 
 
-def card(manifest: Manifest, sizes: dict[str, int]) -> str:
-    """Markdown."""
+def render_card(manifest: Manifest, sizes: dict[str, int]) -> str:
+    """Return the card as Markdown; `sizes` are bytes of the graphs by dtype."""
     src, tgt = (side.replace("+", " or ") for side in manifest.languages)
     thresholds = manifest.thresholds
     lines = [
         f"# {manifest.name}",
         "",
-        f"Word alignment model, {language(src)} to {language(tgt)}, for "
+        f"Word alignment model, {name_language(src)} to {name_language(tgt)}, for "
         "[mx-align](https://pypi.org/project/mx-align/).",
         "",
         "```",
@@ -21,29 +24,29 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| network | {network(manifest)} |",
-        f"| variant | {variant(manifest)} |",
-        f"| vocabulary | {vocabulary(manifest)} |",
+        f"| network | {describe_network(manifest)} |",
+        f"| variant | {describe_variant(manifest)} |",
+        f"| vocabulary | {describe_vocabulary(manifest)} |",
         f"| longest sentence in training | {manifest.max_length} pieces |",
         f"| made by | {manifest.made_by} |",
         "",
         "## Quality",
         "",
-        quality(manifest),
+        describe_quality(manifest),
         "",
         "## Training",
         "",
-        *training(manifest),
+        *list_training(manifest),
         "",
         "## Limits",
         "",
-        *limits(manifest),
+        *list_limits(manifest),
         "",
         "## Graphs",
         "",
         "| precision | size | measured |",
         "|---|---|---|",
-        *(graph_row(manifest, precision, sizes) for precision in manifest.graphs),
+        *(graph_row(manifest, dtype, size) for dtype, size in sizes.items()),
         "",
         f"The default precision is {manifest.default_dtype}.",
         "",
@@ -52,10 +55,10 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
         "| wish | threshold | probability of a link there |",
         "|---|---|---|",
         f"| lowest AER (default) | {thresholds.aer:.4g} "
-        f"| {probability(manifest, thresholds.aer)} |",
+        f"| {link_probability(manifest, thresholds.aer)} |",
         f"| precision | {thresholds.precision:.4g} "
-        f"| {probability(manifest, thresholds.precision)} |",
-        f"| recall | {thresholds.recall:.4g} | {probability(manifest, thresholds.recall)} |",
+        f"| {link_probability(manifest, thresholds.precision)} |",
+        f"| recall | {thresholds.recall:.4g} | {link_probability(manifest, thresholds.recall)} |",
         "",
         f"Thresholds: {thresholds.chosen}.",
         f"Probabilities: {manifest.calibration.chosen}.",
@@ -64,7 +67,7 @@ def card(manifest: Manifest, sizes: dict[str, int]) -> str:
     return "\n".join(lines)
 
 
-def language(code: str) -> str:
+def name_language(code: str) -> str:
     return "an undetermined language" if code == "und" else code
 
 
@@ -72,7 +75,7 @@ def is_student(manifest: Manifest) -> bool:
     return manifest.model.get("kind") == "student"  # older bundles do not say
 
 
-def network(manifest: Manifest) -> str:
+def describe_network(manifest: Manifest) -> str:
     model = manifest.model
     size = f"width {model['width']}, feed-forward {model['ff']}"
     if is_student(manifest):
@@ -81,7 +84,7 @@ def network(manifest: Manifest) -> str:
     return f"Mask-Align, {size}, {model['heads']} heads, {layers}"
 
 
-def variant(manifest: Manifest) -> str:
+def describe_variant(manifest: Manifest) -> str:
     model = manifest.model
     if is_student(manifest):
         channels = model["refine"]
@@ -97,7 +100,7 @@ def variant(manifest: Manifest) -> str:
     return ", ".join(parts)
 
 
-def vocabulary(manifest: Manifest) -> str:
+def describe_vocabulary(manifest: Manifest) -> str:
     model = manifest.model
     case = ", lowercased" if manifest.tokenizer.lowercase else ""
     case += ", without accents" if manifest.tokenizer.fold_accents else ""
@@ -106,15 +109,13 @@ def vocabulary(manifest: Manifest) -> str:
     return f"{model['src_vocab']:,} and {model['tgt_vocab']:,} pieces{case}"
 
 
-def graph_row(manifest: Manifest, precision: str, sizes: dict[str, int]) -> str:
-    measured = manifest.measured.get(precision, {})
+def graph_row(manifest: Manifest, dtype: str, size: int) -> str:
+    measured = manifest.measured.get(dtype, {})
     notes = "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in measured.items())
-    return f"| {precision} | {sizes[precision] / 1e6:.1f} MB | {notes} |"
+    return f"| {dtype} | {size / 1e6:.1f} MB | {notes} |"
 
 
-def probability(manifest: Manifest, threshold: float) -> str:
-    import numpy as np
-
+def link_probability(manifest: Manifest, threshold: float) -> str:
     table = manifest.calibration
     return f"{float(np.interp(threshold, table.scores, table.probabilities)):.2f}"
 
@@ -122,8 +123,8 @@ def probability(manifest: Manifest, threshold: float) -> str:
 # ---- in words ----
 
 
-def quality(manifest: Manifest) -> str:
-    """AER with its interval, and what it was measured on."""
+def describe_quality(manifest: Manifest) -> str:
+    """Tell AER with its interval, and what it was measured on."""
     tests = manifest.training.get("tests", [])
     if not tests:
         return "Not measured: there were no gold links (`mx-export --test`)."
@@ -139,8 +140,8 @@ def quality(manifest: Manifest) -> str:
     return "With the default precision and threshold:\n\n" + "\n".join(lines)
 
 
-def training(manifest: Manifest) -> list[str]:
-    """Data, licence and cost, as a list."""
+def list_training(manifest: Manifest) -> list[str]:
+    """List data, licence and cost."""
     told, spent = manifest.training, manifest.training.get("cost", {})
     lines = [
         f"- Data: {told.get('data', 'not told')}",
@@ -160,8 +161,8 @@ def training(manifest: Manifest) -> list[str]:
     return [*lines, f"- Signature: `{told.get('signature', 'unknown')}`"]
 
 
-def limits(manifest: Manifest) -> list[str]:
-    """What it is not made for: what is known of every such model, and what was told of this."""
+def list_limits(manifest: Manifest) -> list[str]:
+    """List what it is not made for: what is so of every such model, and what was told of this."""
     case = "sees words in lower case only" if manifest.tokenizer.lowercase else "minds upper case"
     lines = [
         f"- Sentences of more than {manifest.max_length} pieces are aligned in windows; links far "

@@ -1,33 +1,36 @@
 """Text to measure a graph on: pairs as pieces with their words, batches of them, links of a graph.
 
-Knows ONNX Runtime and arrays; what follows from the links is the matter of others.
+Does not judge the links.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 
-from ...engine.errors import MxError
+from ...engine.runtime.model_graph import INPUTS
+from ...engine.runtime.onnx_cpu import CPU, start_session
 from ...engine.runtime.reference import pool_words
 from ...engine.text.files import read_pairs
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
+from ...engine.types import Link
 from ...trainer.data.batches import group_by_length
 from ...trainer.data.token_cache import TokenCache
-from ..graph.mask_align import INPUTS
 
-Feeds = dict[str, np.ndarray]
-Links = list[set[tuple[int, int]]]
+Feeds = dict[str, np.ndarray]  # by the names of INPUTS
 
-BUDGET = 2000  # pieces of the longer side in a batch
+BATCH_PIECES = 2000  # of the longer side
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ProbeSentence:
+    """One side of a pair."""
+
     ids: np.ndarray  # (pieces,) int32
     words: np.ndarray  # (pieces,) index of each piece's word
     n_words: int
@@ -37,53 +40,74 @@ class Sentence:
 class Probe:
     """Sentence pairs, and a few words on what they are."""
 
-    src: list[Sentence]
-    tgt: list[Sentence]
+    src: list[ProbeSentence]
+    tgt: list[ProbeSentence]
     name: str
 
     def __len__(self) -> int:
         return len(self.src)
 
-    def part(self, rows: slice) -> "Probe":
+    def take_rows(self, rows: slice) -> "Probe":
         return Probe(self.src[rows], self.tgt[rows], self.name)
 
+    def keep_alignable(self, longest: int) -> "Probe":
+        """Return the pairs of which neither side is empty or has more than `longest` pieces."""
+        keep = [
+            i
+            for i, (s, t) in enumerate(zip(self.src, self.tgt, strict=True))
+            if 0 < len(s.ids) <= longest and 0 < len(t.ids) <= longest
+        ]
+        return Probe([self.src[i] for i in keep], [self.tgt[i] for i in keep], self.name)
 
-def from_files(
+
+def read_probe_files(
     src: str,
     tgt: str,
     tokenizers: tuple[PieceTokenizer, PieceTokenizer],
     limit: int | None,
     name: str,
 ) -> Probe:
-    """The first pairs of two parallel files, all if `limit` is None."""
-    pairs = [(split_words(s), split_words(t)) for s, t in islice(read_pairs(src, tgt), limit)]
-    sides = [[sentence(tokenizers[side], pair[side]) for pair in pairs] for side in (0, 1)]
-    return Probe(sides[0], sides[1], name)
+    """Read the first pairs of two parallel files, all if `limit` is None."""
+    sides: tuple[list[ProbeSentence], list[ProbeSentence]] = ([], [])
+    for pair in islice(read_pairs(src, tgt), limit):
+        for side, tokenizer, line in zip(sides, tokenizers, pair, strict=True):
+            words = split_words(line)
+            ids, index = tokenizer.encode(words)
+            side.append(
+                ProbeSentence(np.array(ids, np.int32), np.array(index, np.int64), len(words))
+            )
+    return Probe(*sides, name)
 
 
-def sentence(tokenizer: PieceTokenizer, words: list[str]) -> Sentence:
-    ids, index = tokenizer.encode(words)
-    return Sentence(np.array(ids, np.int32), np.array(index, np.int64), len(words))
-
-
-def from_run(run: Path, limit: int) -> Probe | None:
-    """Pairs of the run's validation text, if it was kept."""
+def read_validation_text(run: Path, limit: int) -> Probe | None:
+    """Read pairs of the run's validation text, if it was kept."""
     cache = TokenCache.open(run / "cache" / "valid")
     if cache is None or not len(cache):
         return None
     rows = range(min(limit, len(cache)))
-    sides = [
+    src, tgt = (
         [
-            Sentence(side.pieces(i).astype(np.int32), side.words(i), int(side.words(i)[-1]) + 1)
+            ProbeSentence(
+                side.pieces(i).astype(np.int32), side.words(i), int(side.words(i)[-1]) + 1
+            )
             for i in rows
         ]
         for side in (cache.src, cache.tgt)
-    ]
-    return Probe(sides[0], sides[1], f"{len(rows)} pairs of the run's validation text")
+    )
+    return Probe(src, tgt, f"{len(rows)} pairs of the run's validation text")
 
 
-def feeds(src: list[np.ndarray], tgt: list[np.ndarray]) -> Feeds:
-    """A batch of pairs of piece ids, padded with 0."""
+# ---- running a graph ----
+
+
+def open_session(model: bytes | onnx.ModelProto) -> Any:
+    """Open a graph in ONNX Runtime on one CPU thread."""
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return start_session(data, [CPU], "the exported model")
+
+
+def make_feeds(src: list[np.ndarray], tgt: list[np.ndarray]) -> Feeds:
+    """Make a batch of pairs of piece ids, padded with 0."""
     batch: list[np.ndarray] = []
     for rows in (src, tgt):
         lengths = np.array([len(row) for row in rows], np.int32)
@@ -94,53 +118,39 @@ def feeds(src: list[np.ndarray], tgt: list[np.ndarray]) -> Feeds:
     return dict(zip(INPUTS, batch, strict=True))
 
 
-def batches(probe: Probe) -> Iterator[tuple[np.ndarray, Feeds]]:
-    """The rows of each batch and what to feed; pairs with an empty side are left out."""
+def batch_probe(probe: Probe) -> Iterator[tuple[np.ndarray, Feeds]]:
+    """Yield the rows of each batch and what to feed; pairs with an empty side are left out."""
     full = np.array(
         [i for i in range(len(probe)) if len(probe.src[i].ids) and len(probe.tgt[i].ids)]
     )
     if not len(full):
         return
     lengths = [np.array([len(side[i].ids) for i in full]) for side in (probe.src, probe.tgt)]
-    for group in group_by_length(lengths[0], lengths[1], BUDGET):
+    for group in group_by_length(lengths[0], lengths[1], BATCH_PIECES):
         rows = full[group]
-        yield rows, feeds([probe.src[i].ids for i in rows], [probe.tgt[i].ids for i in rows])
+        yield rows, make_feeds([probe.src[i].ids for i in rows], [probe.tgt[i].ids for i in rows])
 
 
-def open_session(model: bytes | onnx.ModelProto) -> "object":
-    """An ONNX Runtime session on one CPU thread."""
-    import onnxruntime
-
-    data = model if isinstance(model, bytes) else model.SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions share no base class of their own
-        raise MxError(f"ONNX Runtime cannot load the graph: {error}") from error
-
-
-def pool(values: np.ndarray, src: Sentence, tgt: Sentence) -> np.ndarray:
-    """Piece values (S, T) to word values: the largest of each word pair."""
-    return pool_words(values[: len(src.words), : len(tgt.words)], src.words, tgt.words)
-
-
-def word_values(
-    session: "object", probe: Probe, outputs: tuple[str, ...] = ("scores",)
+def compute_word_values(
+    graph: onnx.ModelProto, probe: Probe, outputs: tuple[str, ...] = ("scores",)
 ) -> list[list[np.ndarray]]:
-    """For each pair the named outputs: (S, T) ones as word values, NULL's as a word's lowest."""
+    """Return for each pair the named outputs of a graph, by words instead of pieces.
+
+    Of (S, T) outputs the largest value of each word pair, of NULL's a word's lowest.
+    """
+    session = open_session(graph)
     found = [
         [np.zeros((s.n_words, t.n_words), np.float32) for _ in outputs]
         for s, t in zip(probe.src, probe.tgt, strict=True)
     ]
-    for rows, batch in batches(probe):
-        results = session.run(list(outputs), batch)  # type: ignore[attr-defined]
+    for rows, batch in batch_probe(probe):
+        results = session.run(list(outputs), batch)
         for place, i in enumerate(rows):
             src, tgt = probe.src[i], probe.tgt[i]
             for k, (name, values) in enumerate(zip(outputs, results, strict=True)):
                 if values.ndim == 3:
-                    found[i][k] = pool(values[place], src, tgt)
+                    cells = values[place, : len(src.words), : len(tgt.words)]
+                    found[i][k] = pool_words(cells, src.words, tgt.words)
                 else:
                     side = tgt if name == "fwd_null" else src
                     found[i][k] = np.ones(side.n_words, np.float32)
@@ -148,13 +158,7 @@ def word_values(
     return found
 
 
-def links(scores: list[np.ndarray], threshold: float) -> Links:
-    """Word pairs that reach the threshold."""
+def find_probe_links(graph: onnx.ModelProto, probe: Probe, threshold: float) -> list[set[Link]]:
+    """Return the word pairs of each sentence pair whose score reaches the threshold."""
+    scores = (one for (one,) in compute_word_values(graph, probe))
     return [{(int(i), int(j)) for i, j in np.argwhere(one >= threshold)} for one in scores]
-
-
-def link_f1(first: Links, second: Links) -> float:
-    """Agreement of two sets of links; 1 if both are empty."""
-    both = sum(len(a & b) for a, b in zip(first, second, strict=True))
-    total = sum(len(a) + len(b) for a, b in zip(first, second, strict=True))
-    return 2 * both / total if total else 1.0

@@ -1,155 +1,130 @@
-"""mx-export: flags into options. No torch or onnx before the flags are parsed."""
+"""mx-export: turn a training run into a bundle. Loads torch and onnx only after the flags are
+parsed."""
+
+from __future__ import annotations
 
 import importlib.util
-import sys
-import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ...engine.commands.flags import CommonFlags, argument, build_command, flag
 from ...engine.errors import MxError
-from ...engine.version import __version__
+
+if TYPE_CHECKING:
+    from ..bundling import ExportOptions
+
+_HELP = """Turn the training run in the folder RUN into a bundle, which `mx-align` needs and nothing
+else: ONNX graphs verified against PyTorch, vocabulary, thresholds, model card.
+
+\b
+Example:
+  mx-export run -o de-en.mx --langs de-en
+"""
 
 
-@click.command(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: mx-export run -o de-en.mx --langs de-en",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="BUNDLE",
-    type=click.Path(path_type=Path),
-    help="The folder to write, or a single file if the name ends in .zip.",
-)
-@click.option(
-    "--langs",
-    metavar="SRC-TGT",
-    help="Language codes, such as de-en, or de+fr-en for a model of several; kept in the bundle.",
-)
-@click.option("--name", default="", help="Name of the model [default: that of the bundle].")
-@click.option(
-    "--precision",
-    "precisions",
-    multiple=True,
-    type=click.Choice(["fp32", "fp16", "int8"]),
-    help="Graphs to write; may be given again [default: fp32, fp16, and int8 if its links are "
-    "nearly those of fp32].",
-)
-@click.option(
-    "--probe",
-    nargs=2,
-    metavar="SRC TGT",
-    help="Text to measure on, two parallel files [default: the run's validation text].",
-)
-@click.option("--gold", metavar="FILE", help="Gold links, to choose thresholds and calibrate by.")
-@click.option("--gold-src", metavar="FILE", help="Their source sentences.")
-@click.option("--gold-tgt", metavar="FILE", help="Their target sentences.")
-@click.option(
-    "--test",
-    "tests",
-    nargs=3,
-    multiple=True,
-    metavar="SRC TGT LINKS",
-    help="Gold pairs to measure the AER on that the model card tells; may be given again "
-    "[default: those of --gold].",
-)
-@click.option("--data", metavar="TEXT", help="For the card: what it was trained on.")
-@click.option("--licence", metavar="TEXT", help="For the card: licence of the data.")
-@click.option("--hardware", metavar="TEXT", help="For the card: the machine that trained it.")
-@click.option("--limits", metavar="TEXT", help="For the card: what it is not good at.")
-@click.option("--text", metavar="DIGEST", help="For `mx-align --train-on-input`: which text.")
-@click.option(
-    "--kernels",
-    metavar="LIST",
-    help="GPUs to compile kernels for, like sm_80,sm_90, or none; needs triton, no GPU [default: "
-    "all, if triton is installed].",
-)
-@click.option("--zip", "zipped", is_flag=True, help="Write one zip file: adds .zip to the name.")
-@click.option("--force", is_flag=True, help="Replace a bundle that is there already.")
-@click.option("-q", "--quiet", is_flag=True, help="Only say what went wrong.")
-@click.option("--debug", is_flag=True, help="Show where in the code an error arose.")
-@click.version_option(__version__, prog_name="mx-export")
-def main(debug: bool, quiet: bool, **flags: Any) -> None:
-    """Turn the training run in the folder RUN into a bundle, which `mx-align` needs and nothing
-    else: ONNX graphs verified against PyTorch, vocabulary, thresholds, model card."""
-    try:
-        checked = parse(**flags)
-        need_packages()
-        from ..bundling import Options, export
+@dataclass(frozen=True)
+class ExportFlags(CommonFlags):
+    """The flags of mx-export."""
 
-        export(Options(**checked), (lambda line: None) if quiet else say)
-    except MxError as error:
-        if debug:
-            traceback.print_exc()
-        click.echo(f"mx-export: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        click.echo("mx-export: stopped; nothing was written", err=True)
-        sys.exit(130)
+    run: str = argument(required=True)
+    output: str | None = flag(
+        None, "The folder to write, or a single file if the name ends in .zip.",
+        group="Bundle", short="-o", metavar="BUNDLE",
+    )  # fmt: skip
+    langs: str | None = flag(
+        None, "Language codes, such as de-en, or de+fr-en for a model of several; kept in the "
+        "bundle.", group="Bundle", metavar="SRC-TGT",
+    )  # fmt: skip
+    name: str = flag("", "Name of the model [default: that of the bundle].", group="Bundle")
+    dtype: tuple[Literal["fp32", "fp16", "int8"], ...] = flag(
+        (), "Graphs to write; may be given again [default: fp32, fp16, and int8 if its links are "
+        "nearly those of fp32].", group="Bundle",
+    )  # fmt: skip
+    kernels: str | None = flag(
+        None, "GPUs to compile kernels for, like sm_80,sm_90, or none; needs triton, no GPU "
+        "[default: all, if triton is installed].", group="Bundle", metavar="LIST",
+    )  # fmt: skip
+    zipped: bool = flag(
+        False, "Write one zip file: adds .zip to the name.", group="Bundle", name="--zip"
+    )
+    force: bool = flag(False, "Replace a bundle that is there already.", group="Bundle")
+    probe: tuple[str, str] | None = flag(
+        None, "Text to measure on, two parallel files [default: the run's validation text].",
+        group="Measuring", metavar="SRC TGT",
+    )  # fmt: skip
+    gold: str | None = flag(
+        None, "Gold links, to choose thresholds and calibrate by.", group="Measuring",
+        metavar="FILE",
+    )  # fmt: skip
+    gold_src: str | None = flag(None, "Their source sentences.", group="Measuring", metavar="FILE")
+    gold_tgt: str | None = flag(None, "Their target sentences.", group="Measuring", metavar="FILE")
+    test: tuple[tuple[str, str, str], ...] = flag(
+        (), "Gold pairs to measure the AER on that the model card tells; may be given again "
+        "[default: those of --gold].", group="Measuring", metavar="SRC TGT LINKS",
+    )  # fmt: skip
+    data: str | None = flag(None, "What it was trained on.", group="Card", metavar="TEXT")
+    licence: str | None = flag(None, "Licence of the data.", group="Card", metavar="TEXT")
+    hardware: str | None = flag(None, "The machine that trained it.", group="Card", metavar="TEXT")
+    limits: str | None = flag(None, "What it is not good at.", group="Card", metavar="TEXT")
+    text: str | None = flag(
+        None, "For `mx-align --train-on-input`: which text.", group="Card", metavar="DIGEST"
+    )
 
 
-def say(line: str) -> None:
-    click.echo(line, err=True)
+def run_export(flags: ExportFlags) -> None:
+    """Check the flags and packages, then export."""
+    if flags.output is None:
+        raise MxError("give the bundle to write with -o BUNDLE")
+    options = flags_to_options(flags, Path(flags.output))
+    from ..bundling import export_run
+
+    export_run(options, lambda line: None if flags.quiet else click.echo(line, err=True))
 
 
-def need_packages() -> None:
-    """Missing parts of the extra are named before any work is done."""
-    missing = [
-        name for name in ("torch", "onnx", "safetensors") if not importlib.util.find_spec(name)
-    ]
+def flags_to_options(flags: ExportFlags, output: Path) -> ExportOptions:
+    """Check the flags against each other; an error names missing packages before any work."""
+    from ...engine.bundle.languages import parse_languages
+
+    gold = (flags.gold_src, flags.gold_tgt, flags.gold)
+    if any(gold) and not all(gold):
+        raise MxError("--gold, --gold-src and --gold-tgt belong together; give all three")
+    if flags.zipped and output.suffix != ".zip":
+        output = output.with_name(output.name + ".zip")
+    languages = parse_languages(flags.langs) if flags.langs else ("und", "und")
+    architectures = parse_architectures(flags.kernels)
+    needed = ("torch", "onnx", "safetensors")
+    missing = [name for name in needed if not importlib.util.find_spec(name)]
     if missing:
         raise MxError(
             f"mx-export needs {', '.join(missing)}; install: pip install 'mx-align[export]'"
         )
+    from ..bundling import ExportOptions
+
+    told = ("data", "licence", "hardware", "limits", "text")
+    return ExportOptions(
+        run=Path(flags.run),
+        output=output,
+        dtypes=tuple(dict.fromkeys(flags.dtype)),
+        languages=languages,
+        name=flags.name,
+        probe=flags.probe or None,
+        gold=gold if all(gold) else None,  # type: ignore[arg-type]
+        tests=flags.test,
+        about={name: said for name in told if (said := getattr(flags, name))},
+        force=flags.force,
+        kernels=architectures,
+    )
 
 
-def parse(
-    run: Path,
-    output: Path,
-    langs: str | None,
-    name: str,
-    precisions: tuple[str, ...],
-    probe: tuple[str, str] | None,
-    gold: str | None,
-    gold_src: str | None,
-    gold_tgt: str | None,
-    zipped: bool,
-    force: bool,
-    kernels: str | None,
-    tests: tuple[tuple[str, str, str], ...],
-    **about: str | None,
-) -> dict[str, Any]:
-    """The flags, checked against each other, as fields of `bundling.Options`."""
-    from ...engine.bundle.languages import parse_languages
-
-    given = [gold, gold_src, gold_tgt]
-    if any(given) and not all(given):
-        raise MxError("--gold, --gold-src and --gold-tgt belong together; give all three")
-    if zipped and output.suffix != ".zip":
-        output = output.with_name(output.name + ".zip")
-    return {
-        "run": run,
-        "output": output,
-        "precisions": tuple(dict.fromkeys(precisions)),
-        "languages": parse_languages(langs) if langs else ("und", "und"),
-        "name": name,
-        "probe": probe or None,
-        "gold": (gold_src, gold_tgt, gold) if gold else None,
-        "tests": tests,
-        "about": {name: said for name, said in about.items() if said},
-        "force": force,
-        "kernels": _architectures(kernels),
-    }
-
-
-def _architectures(names: str | None) -> tuple[str, ...] | None:
-    """GPU architectures from a list with commas."""
-    if names is None or names == "none":
-        return () if names else None
+def parse_architectures(names: str | None) -> tuple[str, ...] | None:
+    """Return GPU architectures from a list with commas; None for all that there are."""
+    if names is None:
+        return None
+    if names == "none":
+        return ()
     from ..kernels import check_architectures, has_triton
 
     found = check_architectures(name.strip() for name in names.split(","))
@@ -158,5 +133,15 @@ def _architectures(names: str | None) -> tuple[str, ...] | None:
     return found
 
 
+main = build_command(
+    "mx-export",
+    ExportFlags,
+    run_export,
+    help=_HELP,
+    titles=("Bundle", "Measuring", "Card"),
+    renamed={"--precision": "--dtype"},
+    interrupted=lambda flags: "stopped; nothing was written",
+)
+
 if __name__ == "__main__":
-    main()
+    main(prog_name="mx-export")

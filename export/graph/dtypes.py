@@ -1,11 +1,11 @@
-"""fp16 and int8 copies of a graph. Knows which ops take fewer bits; `cli` measures what it costs.
+"""Convert a fused graph to fp16 or int8. Does not measure what that costs.
 
 fp16, for GPUs: weights and most values; positions, the last softmax and all that follows it stay
 fp32, and so do the graph's outputs. LayerNormalization computes in fp32 by its definition.
 
 int8, for CPUs: every product with a weight matrix takes 8-bit inputs and weights; embeddings are
 kept in 8 bits, with a scale for each piece; all else stays fp32. Input ranges are constants found
-on text (`ranges`), so that a pair's scores do not depend on the pairs beside it in a batch, as
+on text (`find_ranges`), so that a pair's scores do not depend on the pairs beside it in a batch, as
 they would with ranges taken at run time.
 """
 
@@ -15,12 +15,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .fuse import in_order, set_nodes, used_nodes
+from ...engine.runtime.onnx_cpu import CPU, start_session
+from .fusion import replace_nodes
 from .student import TAIL
 
 Feeds = dict[str, np.ndarray]
 Ranges = dict[str, tuple[float, float]]  # smallest and largest value by name of the value
 
+# Constants of the positions and of Symmetrize, which compute in fp32.
 _FLOAT32_WEIGHTS = {"positions.rates", "float32_1em30", "float32_2p0"}
 # Weights of 7 bits: AVX2 adds two 8-bit products in 16 bits, where 8-bit weights would overflow.
 _WEIGHT_LIMIT = 63
@@ -29,8 +31,8 @@ _MICROSOFT = "com.microsoft"
 # ---- fp16 ----
 
 
-def half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a fused graph in fp16."""
+def convert_to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of a fused graph in fp16."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for tensor in copy.graph.initializer:
@@ -49,10 +51,13 @@ def half(model: onnx.ModelProto) -> onnx.ModelProto:
 # ---- int8 ----
 
 
-def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The matrix products to quantise: all with weights but those that make the scores themselves
-    (query and key of the last cross-attention, which cost little and decide everything) and the
-    first queries, which are computed once a batch."""
+def find_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return the matrix products to quantise.
+
+    All with weights but those that make the scores themselves (query and key of the last
+    cross-attention, which cost little and decide everything) and the first queries, which are
+    computed once a batch.
+    """
     stored = {tensor.name for tensor in model.graph.initializer}
     last = {
         name
@@ -76,10 +81,11 @@ def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
-    """The range of each product's input on real text; give pairs one by one, without padding."""
-    import onnxruntime
+    """Find the range of each product's input on real text.
 
-    names = sorted({node.input[0] for node in products(model)})
+    Give pairs one by one: padding would count, too.
+    """
+    names = sorted({node.input[0] for node in find_products(model)})
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
     known = {output.name for output in watched.graph.output}
@@ -88,11 +94,7 @@ def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
         for name in names
         if name not in known
     )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        watched.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = start_session(watched.SerializeToString(), [CPU], "the fp32 graph")
     low, high = np.zeros(len(names)), np.zeros(len(names))
     for feeds in batches:
         for i, value in enumerate(session.run(names, feeds)):
@@ -100,25 +102,22 @@ def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
     return {name: (float(low[i]), float(high[i])) for i, name in enumerate(names)}
 
 
-def int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
-    """A copy of a fused fp32 graph with 8-bit matrix products."""
+def convert_to_int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
+    """Return a copy of a fused fp32 graph with 8-bit matrix products."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     quantizer = _Quantizer(copy, ranges)
-    chosen = {node.output[0] for node in products(copy)}
+    chosen = {node.output[0] for node in find_products(copy)}
     nodes: list[onnx.NodeProto] = []
     for node in copy.graph.node:
         if node.output[0] in chosen:
-            nodes += quantizer.replace(node)
+            nodes += quantizer.quantize_product(node)
         elif node.op_type == "Gather" and node.input[0].endswith("embedding.weight"):
-            nodes += quantizer.embedding(node)
+            nodes += quantizer.quantize_embedding(node)
         else:
             nodes.append(node)
-    set_nodes(copy.graph, in_order(used_nodes(copy.graph, nodes)))
-    read = {name for node in copy.graph.node for name in node.input}
-    kept = [tensor for tensor in copy.graph.initializer if tensor.name in read]
-    del copy.graph.initializer[:]
-    copy.graph.initializer.extend([*kept, *quantizer.stored.values()])
+    replace_nodes(copy.graph, nodes)
+    copy.graph.initializer.extend(quantizer.stored.values())
     copy.opset_import.append(helper.make_opsetid(_MICROSOFT, 1))
     return copy
 
@@ -138,8 +137,11 @@ class _Quantizer:
             self.stored[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
-    def replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """x W + b as the product of 8-bit x and W, scaled back; x is quantised once for all."""
+    def quantize_product(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Make x W + b as the product of 8-bit x and W, scaled back; x is quantised once for all.
+
+        With the range of x as low:high, x ≈ (x₈ - zero) · step for x₈ in 0:255.
+        """
         x, weight, bias = node.input
         nodes = []
         low, high = self.ranges[x]
@@ -149,31 +151,33 @@ class _Quantizer:
         offset = self.store(f"{x}.zero", zero)
         if x not in self.quantized:
             self.quantized.add(x)
-            nodes += self.input(x, scale, offset, zero)
+            nodes += self.quantize_input(x, scale, offset, zero)
         product = helper.make_node(
             "MatMulIntegerToFloat",
-            [f"{x}.int8", *self.weight(weight, scale, offset), "", bias],
+            [f"{x}.int8", *self.quantize_weight(weight, scale, offset), "", bias],
             list(node.output),
             name=node.name,
             domain=_MICROSOFT,
         )
         return [*nodes, product]
 
-    def input(self, x: str, scale: str, offset: str, zero: np.uint8) -> list[onnx.NodeProto]:
-        """The nodes that make x in 8 bits."""
+    def quantize_input(
+        self, x: str, scale: str, offset: str, zero: np.uint8
+    ) -> list[onnx.NodeProto]:
+        """Make the nodes that turn x into 8 bits."""
         before = self.producer[x]
         if before.op_type == "Reshape" and before.input[0] in self.producer:
             joined = self.producer[before.input[0]]
             if joined.op_type == "Concat":
-                return self.neighbours(joined, before, scale, offset)
+                return self.quantize_neighbours(joined, before, scale, offset)
         # What a Relu removes is below the smallest 8-bit value and removed again.
         read = before.input[0] if before.op_type == "Relu" and zero == 0 else x
         return [helper.make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"])]
 
-    def neighbours(
+    def quantize_neighbours(
         self, joined: onnx.NodeProto, reshaped: onnx.NodeProto, scale: str, offset: str
     ) -> list[onnx.NodeProto]:
-        """A student's window, put together after each piece was made 8 bits, not three times."""
+        """Put a student's window together after each piece was made 8 bits, not three times."""
         slices = [self.producer[name] for name in joined.input]
         padded = self.producer[slices[0].input[0]]
         (read, widths), (pad,), make = padded.input, padded.output, helper.make_node
@@ -192,8 +196,8 @@ class _Quantizer:
             make("Reshape", [f"{joined.output[0]}.int8", reshaped.input[1]], [f"{out}.int8"]),
         ]  # fmt: skip
 
-    def embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """Rows of 8 bits, each times its own scale."""
+    def quantize_embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Look up rows of 8 bits, each times its own scale."""
         table, ids = node.input
         values = numpy_helper.to_array(self.weights[table])  # (V, D)
         steps = np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-12) / 127
@@ -208,8 +212,8 @@ class _Quantizer:
             make("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
         ]
 
-    def weight(self, name: str, scale: str, offset: str) -> list[str]:
-        """The 8-bit weight, the scales of input and weight, and the input's zero."""
+    def quantize_weight(self, name: str, scale: str, offset: str) -> list[str]:
+        """Name the 8-bit weight, the scales of input and weight, and the input's zero."""
         if f"{name}.int8" not in self.stored:
             values = numpy_helper.to_array(self.weights[name])  # (out, in)
             steps = np.maximum(np.abs(values).max(axis=1), 1e-12) / _WEIGHT_LIMIT

@@ -1,8 +1,8 @@
 """The symmetric student as a plain ONNX graph: two encoder passes, one matrix of scores, softmax
-both ways, with the same inputs and outputs as Mask-Align's graph.
+both ways, with the inputs and outputs of Mask-Align's graph.
 
-Knows `trainer.student`; the ops it is put together from are those of `graph.Network`. Everything
-from the scores on stays in fp32 whatever the precision: its constants are called `tail.`.
+Builds what `trainer.networks.student` computes. Everything from the scores on stays in fp32
+whatever the graph's dtype is: its constants are called `tail.`.
 """
 
 import numpy as np
@@ -10,52 +10,53 @@ import onnx
 from onnx import TensorProto
 
 from ...trainer.networks.student import LARGE, WINDOW
-from .mask_align import Network, Side
+from .builder import NetworkBuilder, SideValues
 
 TAIL = "tail."
 
 
-class StudentNetwork(Network):
-    """The layers of `trainer.student`, as ONNX ops."""
+class StudentGraph(NetworkBuilder):
+    """The layers of the student, as ONNX ops."""
 
     def build(self) -> onnx.ModelProto:
-        sides = [self.side("src", 0), self.side("tgt", 1)]
-        x, y = (self.student_encoder(side, index) for index, side in enumerate(sides))
-        words = [self.words(name, sides[i], i) for i, name in enumerate(("src", "tgt"))]
+        """Build the whole aligner: piece ids of both sides to scores, and their parts."""
+        sides = [self.build_side("src", 0), self.build_side("tgt", 1)]
+        x, y = (self.build_encoder(side, index) for index, side in enumerate(sides))
+        words = [self.find_word_starts(name, sides[i], i) for i, name in enumerate(("src", "tgt"))]
         self.scope = "score/"
         cells = self.op(
             "And",
             self.op("Unsqueeze", words[1], self.ints(2)),
             self.op("Unsqueeze", words[0], self.ints(1)),
         )  # (B, T, S)
-        scores = self.similarity(x, y, sides)
+        scores = self.build_similarity(x, y, sides)
         if self.config.diagonal:
-            scores = self.op("Sub", scores, self.diagonal(sides))
+            scores = self.op("Sub", scores, self.diagonal_loss(sides))
         nulls = self.null_score(y, "tgt_null", sides[1]), self.null_score(x, "src_null", sides[0])
         if self.config.refine:
-            fwd, bwd = map(self.rest, self.both_ways(scores, nulls, cells))
-            scores = self.op("Add", scores, self.correction(scores, fwd, bwd, cells))
-        fwd, bwd = self.both_ways(scores, nulls, cells)
-        self.symmetrize(self.rest(fwd), self.rest(bwd), sides)
+            fwd, bwd = map(self.drop_null, self.softmax_both_ways(scores, nulls, cells))
+            scores = self.op("Add", scores, self.build_correction(scores, fwd, bwd, cells))
+        fwd, bwd = self.softmax_both_ways(scores, nulls, cells)
+        self.build_scores(self.drop_null(fwd), self.drop_null(bwd), sides)
         # Inside a word nothing but NULL is left, so its weight is 1 there.
-        self.null(self.first(fwd), sides[1], sides[0], "fwd_null")
-        self.null(self.first(bwd), sides[0], sides[1], "bwd_null")
-        return self.model()
+        self.build_null(self.keep_null(fwd), sides[1], sides[0], "fwd_null")
+        self.build_null(self.keep_null(bwd), sides[0], sides[1], "bwd_null")
+        return self.build_model()
 
     # ---- one side ----
 
-    def start(self, count: str, index: int) -> str:
-        """(D,): only the side; positions the encoder does not need."""
+    def build_start(self, count: str, index: int) -> str:
+        """Add the side's vector (D,); positions the encoder does not need."""
         return self.weight(f"side.{index}", self.trained["side"][index])
 
-    def words(self, name: str, side: Side, index: int) -> str:
-        """(B, L) bool: where a word begins."""
+    def find_word_starts(self, name: str, side: SideValues, index: int) -> str:
+        """Add (B, L) bool: where a word begins."""
         table = "src_starts" if index == 0 or self.config.joint_vocab else "tgt_starts"
         starts = self.weight(table, self.trained[table] > 0)
         return self.op("And", side.valid, self.op("Gather", starts, name, axis=0))
 
-    def student_encoder(self, side: Side, index: int) -> str:
-        """(B·L, D): every layer adds what a piece and its neighbours say."""
+    def build_encoder(self, side: SideValues, index: int) -> str:
+        """Add (B·L, D): every layer adds what a piece and its neighbours say."""
         self.scope = f"{('src', 'tgt')[index]}/encoder/"
         rows = self.op("Unsqueeze", side.valid, self.ints(2))  # (B, L, 1)
         x = side.embedded
@@ -63,12 +64,15 @@ class StudentNetwork(Network):
             name = f"layers.{layer}"
             normed = self.op("Reshape", self.norm(x, f"{name}.norm"), side.shape3)
             normed = self.op("Mul", normed, self.op("CastLike", rows, normed))
-            up = self.op("Relu", self.linear(self.neighbours(normed), f"{name}.up"))
+            up = self.op("Relu", self.linear(self.join_neighbours(normed), f"{name}.up"))
             x = self.op("Add", x, self.linear(up, f"{name}.down"))
         return self.norm(x, "norm")
 
-    def neighbours(self, x: str) -> str:
-        """(B·L, 3D): beside each piece those before and after it, zero at the ends."""
+    def join_neighbours(self, x: str) -> str:
+        """Add (B·L, 3D): beside each piece those before and after it, zero at the ends.
+
+        Of a b c, with 0 for no piece:  0ab  abc  bc0
+        """
         reach = WINDOW // 2
         padded = self.op("Pad", x, self.ints(0, reach, 0, 0, reach, 0))
         parts = []
@@ -82,62 +86,61 @@ class StudentNetwork(Network):
     # ---- scores ----
 
     def tail(self, name: str, value: "np.ndarray | float") -> str:
-        """A constant that stays fp32."""
+        """Add a constant that stays fp32."""
         return self.weight(f"{TAIL}{name}", np.asarray(value, np.float32))
 
-    def wide(self, x: str) -> str:
+    def to_float32(self, x: str) -> str:
         return self.op("Cast", x, to=TensorProto.FLOAT)
 
-    def similarity(self, x: str, y: str, sides: list[Side]) -> str:
-        """(B, T, S): products of the target's queries with the source's keys."""
+    def build_similarity(self, x: str, y: str, sides: list[SideValues]) -> str:
+        """Add (B, T, S): products of the target's queries with the source's keys."""
         scale = self.config.width**-0.5
         query = self.op("Reshape", self.linear(y, "query", scale=scale), sides[1].shape3)
         key = self.op("Reshape", self.linear(x, "key"), sides[0].shape3)
-        return self.wide(self.op("MatMul", query, self.op("Transpose", key, perm=(0, 2, 1))))
+        products = self.op("MatMul", query, self.op("Transpose", key, perm=(0, 2, 1)))
+        return self.to_float32(products)
 
-    def diagonal(self, sides: list[Side]) -> str:
-        """(B, T, S): how much a cell loses by its distance from the diagonal."""
+    def diagonal_loss(self, sides: list[SideValues]) -> str:
+        """Add (B, T, S): how much a cell loses by its distance from the diagonal.
+
+        away · (slow + fast · away) with away = log(1 + |i + ½ - (S / T) (j + ½)|).
+        """
         half = self.tail("half", 0.5)
-        i, j = (self.op("Add", self.wide(self.count(side)), half) for side in sides)
-        n_src, n_tgt = (self.wide(side.lengths) for side in sides)
+        i, j = (
+            self.op("Add", self.to_float32(self.count_along(side.shape)), half) for side in sides
+        )
+        n_src, n_tgt = (self.to_float32(side.lengths) for side in sides)
         slope = self.op("Div", n_src, self.op("Max", n_tgt, self.tail("one", 1.0)))
         middle = self.op("Mul", self.op("Unsqueeze", slope, self.ints(1)), j)  # (B, T)
         away = self.op("Abs", self.op("Sub", i, self.op("Unsqueeze", middle, self.ints(2))))
         away = self.op("Log", self.op("Add", away, self.tail("one", 1.0)))
         slow, fast = (self.tail(f"diagonal.{k}", self.trained["diagonal"][k]) for k in (0, 1))
-        # away · (slow + fast · away)
         return self.op("Mul", away, self.op("Add", slow, self.op("Mul", fast, away)))
 
-    def count(self, side: Side) -> str:
-        """0, 1, ... for the places of a side, int64."""
-        size = self.op("Gather", side.shape, self.scalar(1, np.int64), axis=0)
-        return self.op("Range", self.scalar(0, np.int64), size, self.scalar(1, np.int64))
-
-    def null_score(self, x: str, name: str, side: Side) -> str:
-        """(B, L, 1): how much a word would rather have no partner."""
+    def null_score(self, x: str, name: str, side: SideValues) -> str:
+        """Add (B, L, 1): how much a word would rather have no partner."""
         shape = self.op("Concat", side.shape, self.ints(1), axis=0)
-        return self.op("Reshape", self.wide(self.linear(x, name)), shape)
+        return self.op("Reshape", self.to_float32(self.linear(x, name)), shape)
 
-    def both_ways(self, scores: str, nulls: tuple[str, str], cells: str) -> tuple[str, str]:
-        """Weights (B, T, 1 + S) and (B, S, 1 + T), NULL first."""
+    def softmax_both_ways(self, scores: str, nulls: tuple[str, str], cells: str) -> tuple[str, str]:
+        """Add weights (B, T, 1 + S) and (B, S, 1 + T), NULL first."""
         scores = self.op("Where", cells, scores, self.tail("never", -LARGE))
-        turned = self.op("Transpose", scores, perm=(0, 2, 1))
+        transposed = self.op("Transpose", scores, perm=(0, 2, 1))
         fwd = self.op("Softmax", self.op("Concat", nulls[0], scores, axis=2), axis=-1)
-        bwd = self.op("Softmax", self.op("Concat", nulls[1], turned, axis=2), axis=-1)
+        bwd = self.op("Softmax", self.op("Concat", nulls[1], transposed, axis=2), axis=-1)
         return fwd, bwd
 
-    def rest(self, weights: str) -> str:
-        """Weights without NULL's."""
+    def drop_null(self, weights: str) -> str:
         end = self.ints(np.iinfo(np.int64).max)
         return self.op("Slice", weights, self.ints(1), end, self.ints(2))
 
-    def first(self, weights: str) -> str:
-        """NULL's weights (B, L)."""
+    def keep_null(self, weights: str) -> str:
+        """Add NULL's weights (B, L)."""
         null = self.op("Slice", weights, self.ints(0), self.ints(1), self.ints(2))
         return self.op("Squeeze", null, self.ints(2))
 
-    def correction(self, scores: str, fwd: str, bwd: str, cells: str) -> str:
-        """(B, T, S): what the cells around each say about its score."""
+    def build_correction(self, scores: str, fwd: str, bwd: str, cells: str) -> str:
+        """Add (B, T, S): what the cells around each say about its score."""
         bwd = self.op("Transpose", bwd, perm=(0, 2, 1))
         product = self.op("Add", self.op("Mul", fwd, bwd), self.tail("tiny", 1e-9))
         small = self.op("Mul", scores, self.tail("quarter", 0.25))
@@ -145,7 +148,7 @@ class StudentNetwork(Network):
             self.op("Unsqueeze", plane, self.ints(1))
             for plane in (small, fwd, bwd, self.op("Sqrt", product))
         ]
-        inside = self.wide(self.op("Unsqueeze", cells, self.ints(1)))
+        inside = self.to_float32(self.op("Unsqueeze", cells, self.ints(1)))
         seen = self.op("Mul", self.op("Concat", *planes, axis=1), inside)
         looked = self.op("Mul", self.op("Relu", self.convolution(seen, "look")), inside)
         return self.op("Squeeze", self.convolution(looked, "judge"), self.ints(1))

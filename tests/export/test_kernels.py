@@ -6,7 +6,7 @@ import pytest
 
 from ...engine.errors import MxError
 from ...export import kernels
-from ...export.kernels import ARCHITECTURES, compile_variant, variants
+from ...export.kernels import ARCHITECTURES, compile_variant, list_variants
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -18,7 +18,7 @@ MOST_REGISTERS = {"symmetrize": 128, "static_attention": 168, "leaky_attention":
 MORE_ON = {"sm_75": 8}
 
 
-def check(made: kernels.Compiled, architecture: str) -> None:
+def check_compiled(made: kernels.CompiledKernel, architecture: str) -> None:
     entry = made.entry
     assert made.spilled == 0
     most = MOST_REGISTERS[entry.kernel] + MORE_ON.get(architecture, 0)
@@ -35,8 +35,8 @@ def check(made: kernels.Compiled, architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_for_every_architecture(architecture: str) -> None:
-    for variant in variants(4, 64, architecture):
-        check(compile_variant(variant, architecture), architecture)
+    for variant in list_variants(4, 64, architecture):
+        check_compiled(compile_variant(variant, architecture), architecture)
 
 
 @pytest.mark.slow
@@ -46,14 +46,14 @@ def test_every_kernel_for_every_architecture(architecture: str) -> None:
 def test_every_width_and_type(architecture: str, head_width: int, dtype: str) -> None:
     if architecture == "sm_75" and dtype == "bf16":
         pytest.skip("GPUs of that age have no bfloat16")
-    for variant in variants(8, head_width, architecture, [dtype])[1:]:
-        check(compile_variant(variant, architecture), architecture)
+    for variant in list_variants(8, head_width, architecture, [dtype])[1:]:
+        check_compiled(compile_variant(variant, architecture), architecture)
 
 
 def test_what_a_model_needs() -> None:
-    names = [variant.name for variant in variants(4, 64, "sm_80")]
+    names = [variant.name for variant in list_variants(4, 64, "sm_80")]
     assert names == ["symmetrize.fp32", "static_attention.fp16.64", "leaky_attention.fp16.64"]
-    assert [v.name for v in variants(2, 8, "sm_80")] == ["symmetrize.fp32"]  # heads too narrow
+    assert [v.name for v in list_variants(2, 8, "sm_80")] == ["symmetrize.fp32"]  # heads too narrow
 
 
 def test_a_model_without_attention_needs_its_links_alone(monkeypatch) -> None:
@@ -64,21 +64,21 @@ def test_a_model_without_attention_needs_its_links_alone(monkeypatch) -> None:
         return variant
 
     monkeypatch.setattr(kernels, "compile_variant", compiled)
-    monkeypatch.setattr(kernels, "archive", lambda made: b"zip")
+    monkeypatch.setattr(kernels, "pack_archive", lambda made: b"zip")
     said: list[str] = []
-    assert set(kernels.kernel_files(4, 64, ["sm_80"], said.append, attention=False)) == {
+    assert set(kernels.compile_kernels(4, 64, ["sm_80"], said.append, attention=False)) == {
         "kernels.sm_80.zip"
     }
     assert asked == ["symmetrize.fp32"] and "none for" not in said[0]
-    kernels.kernel_files(4, 64, ["sm_80"], said.append)
+    kernels.compile_kernels(4, 64, ["sm_80"], said.append)
     assert len(asked) == 4
 
 
 def test_used_scratch_is_refused() -> None:
     ptx = ".visible .entry k(\n\t.param .u64 a,\n\t.param .u64 b,\n\t.param .u64 c\n)\n{ %s }"
-    assert kernels.without_scratch(ptx % "[a]", "k").count(".param") == 1
+    assert kernels.remove_scratch_arguments(ptx % "[a]", "k").count(".param") == 1
     with pytest.raises(MxError, match="uses scratch memory"):
-        kernels.without_scratch(ptx % "ld [c]", "k")
+        kernels.remove_scratch_arguments(ptx % "ld [c]", "k")
 
 
 def test_architectures_are_checked_and_kept() -> None:

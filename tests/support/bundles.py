@@ -132,7 +132,7 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
     """A bundle with the graph of a real network, small and untrained."""
     import torch
 
-    from ...export.graph.mask_align import plain_graph, weights_of
+    from ...export.graph.plain import build_plain_graph, collect_weights
     from ...trainer.config import ModelConfig
     from ...trainer.networks.weights import make_network
 
@@ -150,7 +150,7 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
                 weight *= 4
             if "judge" in name:  # which an untrained student has zero
                 weight += torch.randn_like(weight)
-    model = plain_graph(config, weights_of(network)).SerializeToString()
+    model = build_plain_graph(config, collect_weights(network)).SerializeToString()
     files = {"fp32.onnx": model, "joint.spm": toy.read_file("joint.spm")}
     return write_bundle(path, toy.manifest, files)
 
@@ -162,9 +162,9 @@ def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
 
     import torch
 
-    from ...export.graph.dtypes import half
-    from ...export.graph.fuse import fuse
-    from ...export.graph.mask_align import plain_graph, weights_of
+    from ...export.graph.dtypes import convert_to_fp16
+    from ...export.graph.fusion import fuse_attention
+    from ...export.graph.plain import build_plain_graph, collect_weights
     from ...trainer.config import ModelConfig
     from ...trainer.networks.mask_align import MaskAlign
 
@@ -180,8 +180,8 @@ def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
         for name, weight in network.named_parameters():
             if "query" in name or "qkv" in name:
                 weight *= 4
-    fused = fuse(plain_graph(config, weights_of(network)), config)[0]
-    graphs = {"fp32": fused, "fp16": half(fused)}
+    fused = fuse_attention(build_plain_graph(config, collect_weights(network)), config)[0]
+    graphs = {"fp32": fused, "fp16": convert_to_fp16(fused)}
     manifest = replace(
         toy.manifest, graphs={name: f"{name}.onnx" for name in graphs}, default_dtype="fp32"
     )

@@ -69,6 +69,7 @@ class Observer:
         tgt_ids, tgt_words = self.tokenizers[1].encode(list(tgt))
         if not (src_ids and tgt_ids):
             cells = np.zeros((len(src), len(tgt)), np.float32)
+            # Nothing to look at: all weight is NULL's, and nothing is predicted.
             ones = np.ones(len(src)), np.ones(len(tgt))
             return Observation(cells, cells, cells, *ones, *(one > 1 for one in ones))
         ids = [torch.tensor([src_ids]), torch.tensor([tgt_ids])]
@@ -135,6 +136,7 @@ def last_cross_attention(network: Any) -> Any:
 
 def value_norms(cross: Any, values: torch.Tensor) -> tuple[list[float], list[float]]:
     """Return norms of value vectors, and of what they add to the layer's output at full weight."""
+    # ‖v W_O‖ without the bias, the paper's norm of a transformed value.
     after = values @ cross.out.weight.T
     return values.norm(dim=-1).tolist(), after.norm(dim=-1).tolist()
 
@@ -177,10 +179,8 @@ def prediction_table(
             for word in sorted({link[side] for link in links.sure}):
                 other = int(partners[word])
                 link = (other, word) if side else (word, other)
-                cell = (
-                    f"{'c' if predicted[word] else 'w'}P{'c' if link in links.possible else 'w'}A"
-                )
-                table[name][cell] += 1
+                right = predicted[word], link in links.possible
+                table[name]["{}P{}A".format(*("c" if one else "w" for one in right))] += 1
     result = {name: dict(cells) for name, cells in table.items()}
     result["both"] = {cell: sum(table[name][cell] for name in table) for cell in CELLS}
     return result
@@ -189,16 +189,16 @@ def prediction_table(
 # ---- norms ----
 
 
-def norm_table(watcher: Observer, gold: GoldPairs) -> dict[str, dict[str, dict[str, float]]]:
+def norm_table(observer: Observer, gold: GoldPairs) -> dict[str, dict[str, dict[str, float]]]:
     """Return by direction and kind of piece how many there are, and the mean norms of values."""
     result = {}
     for name, read, sentences in (("fwd", 0, gold.src), ("bwd", 1, gold.tgt)):
         found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        null = watcher.null_norms(read)
+        null = observer.null_norms(read)
         if null:
             found["[NULL]"].append(null)
         for words in sentences:
-            for what, *norms in watcher.piece_norms(read, words):
+            for what, *norms in observer.piece_norms(read, words):
                 found[what].append((norms[0], norms[1]))
         result[name] = {
             what: {
@@ -215,7 +215,7 @@ def norm_table(watcher: Observer, gold: GoldPairs) -> dict[str, dict[str, dict[s
 # ---- the end punctuation ----
 
 
-def find_links(weights: PairWeights, threshold: float) -> dict[str, list[Link]]:
+def links_by_direction(weights: PairWeights, threshold: float) -> dict[str, list[Link]]:
     """Return the links of both directions together, and of each alone."""
     fwd = best_partners(weights.fwd, weights.tgt_null)
     bwd = best_partners(weights.bwd.T, weights.src_null)
@@ -248,11 +248,11 @@ def punctuation_effect(
         last = len(src) - 1 if ends else -1
         n_dropped += ends
         fewer.append(drop_word(wanted, last))
-        part = weigh(src[:-1], tgt) if ends else whole
-        for mode, links in find_links(whole, threshold).items():
+        part = weigh(src[:-1], tgt) if ends else whole  # word numbers stay: it was the last one
+        for mode, links in links_by_direction(whole, threshold).items():
             made[names[0]][mode].append(links)
             made[names[1]][mode].append([link for link in links if link[0] != last])
-        for mode, links in find_links(part, threshold).items():
+        for mode, links in links_by_direction(part, threshold).items():
             made[names[2]][mode].append(links)
     judges = dict(zip(names, (gold.gold, fewer, fewer), strict=True))
     return {

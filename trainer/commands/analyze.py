@@ -141,10 +141,10 @@ def draw_maps(
 ) -> dict[str, str]:
     """Draw the maps of a pair: forward, backward, and both as the links are made."""
     from ...engine.view.figure import draw_heat_map
-    from ..analysis.paper import find_links
+    from ..analysis.paper import links_by_direction
 
     src, tgt = gold.src[line - 1], gold.tgt[line - 1]
-    links = find_links(seen, threshold)
+    links = links_by_direction(seen, threshold)
     nulls = seen.src_null.tolist(), seen.tgt_null.tolist()
     return {
         f"{line}.fwd": draw_heat_map(src, tgt, seen.fwd.tolist(), None, nulls[1], links["fwd"]),

@@ -1,1 +1,1 @@
-"""Vocabulary, token cache and batches."""
+"""Vocabulary, token cache, links of teachers, gold pairs, batches."""

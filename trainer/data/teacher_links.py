@@ -38,7 +38,7 @@ class TeacherLinks:
         places = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices])
         links = self.links[places.astype(np.int64)].astype(np.int64)
         pair = np.repeat(np.arange(len(indices)), counts)
-        if join > 1:
+        if join > 1:  # words count on from the sentence before in the same row
             links[:, 0] += words_before(cache.src, indices, join)[pair]
             links[:, 1] += words_before(cache.tgt, indices, join)[pair]
         # One more row and column, never linked, is what padding (word -1) falls on.

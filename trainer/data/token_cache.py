@@ -31,7 +31,8 @@ from ...engine.types import Pieces
 IntArray = npt.NDArray[np.int64]
 
 FORMAT = 1
-# Two short sentences may well differ by a large factor: "Ja ." and a clause of eight words.
+# Two short sentences may well differ by a large factor: "Ja ." and a clause of eight words. Judged,
+# not measured.
 RATIO_FROM = 10
 _BLOCK = 8192  # pairs tokenised and written at a time
 _SIDES = ("src", "tgt")
@@ -110,6 +111,7 @@ def _write_blocks(
                 for side, tok in enumerate(toks)
             ]
             keep = _keep_pairs(both, max_length, max_ratio, counts)
+            # Line numbers find the pairs again in the text, whose links teachers give line by line.
             lines_file.write((counts.read + np.flatnonzero(keep)).astype("<i8").tobytes())
             for writer, pieces in zip(writers, both, strict=True):
                 writer.write(pieces, keep)
@@ -154,6 +156,7 @@ class _SideWriter:
     def __init__(self, create: Callable[[str], BinaryIO], side: str, tok: PieceTokenizer) -> None:
         self._ids = create(f"{side}.ids")
         self._offsets = create(f"{side}.offsets")
+        # 16 bits where ids leave the top bit free, which halves what is read from the disk.
         self._dtype = np.dtype("<u2" if tok.vocab_size <= 1 << 15 else "<u4")
         self._end = 0
         self._offsets.write(np.zeros(1, "<i8").tobytes())
@@ -183,6 +186,7 @@ def _replace_folder(temp: Path, folder: Path) -> None:
     for path in temp.iterdir():
         with open(path, "rb+") as file:
             os.fsync(file.fileno())
+    # A folder cannot be replaced by another in one step: the old one is moved away first.
     old = temp.with_suffix(".old")
     if folder.exists():
         os.replace(folder, old)

@@ -76,14 +76,15 @@ def _train_sentencepiece(
             model_writer=written,
             model_type=model_type,
             vocab_size=size,
-            hard_vocab_limit=False,
+            hard_vocab_limit=False,  # a small text gives fewer pieces, not an error
             character_coverage=coverage,
+            # Words are normalised already; from here on every character counts as it is.
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
-            byte_fallback=True,
+            byte_fallback=True,  # no word is ever unknown
             pad_id=0,
             unk_id=1,
-            bos_id=-1,
+            bos_id=-1,  # Mask-Align has no BOS and no EOS on either side
             eos_id=-1,
             shuffle_input_sentence=False,
             max_sentence_length=8 * _MAX_CHARS,

@@ -53,6 +53,7 @@ class World:
         """Let the processes exchange the gradients of a module, if there are several."""
         if self.size == 1:
             return module
+        # Exchanges gradients of several processes while backward still runs.
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=ids)
 

@@ -19,7 +19,7 @@ from ..networks.student import Student
 from ..networks.weights import Network
 from ..networks.word_scores import BUDGET, word_scores
 
-LOWEST = 0.01  # word pairs below this score are no candidates for a link
+LOWEST = 0.01  # word pairs below this score are no candidates: no threshold is so low
 
 
 @dataclass(frozen=True)

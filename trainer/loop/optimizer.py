@@ -22,6 +22,7 @@ NEWTON_SCHULZ = ((3.4445, -4.7750, 2.0315),) * 5
 def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.optim.Optimizer:
     """Make the optimizer of `config`; the training loop sets its rates by `set_rate`."""
     named = dict(model.named_parameters())
+    # Matrices between layers. Embeddings and the two side vectors are tables, not maps: Adam's.
     inner = [p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and n != "side"]
     chosen = {id(p) for p in inner}
     rest = [p for p in named.values() if id(p) not in chosen]
@@ -84,6 +85,7 @@ class Muon(torch.optim.Optimizer):
             for weight, part in zip(
                 self._split_maps(p.data), self._split_maps(update), strict=True
             ):
+                # Lying down, so that the Gram matrix is the smaller of the two.
                 wide = part.shape[0] > part.shape[1]
                 weight, part = (weight.T, part.T) if wide else (weight, part)
                 shapes.setdefault(tuple(part.shape), []).append((weight, part))
@@ -114,6 +116,7 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonalize(x: Tensor, work: torch.dtype = torch.float32) -> Tensor:
     """Return about the nearest semi-orthogonal matrix to each of x (N, rows <= columns)."""
+    # The iteration pushes all singular values towards 1; it needs them to be at most 1 at first.
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-12)).to(work)
     for a, b, c in NEWTON_SCHULZ:
         gram = x @ x.transpose(-1, -2)

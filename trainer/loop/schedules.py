@@ -10,6 +10,7 @@ from ..config import TrainConfig
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Return the rate of optimizer step `step`, counted from 0."""
+    # Step 0 already moves: (step + 1) / warmup. rsqrt is at its peak where warm-up ends.
     warm = min(1.0, (step + 1) / max(config.warmup, 1))
     if config.schedule == "rsqrt":
         return config.lr * min(warm, math.sqrt(max(config.warmup, 1) / max(step + 1, 1)))
@@ -21,6 +22,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 def batch_budget(config: TrainConfig, step: int) -> int:
     """Return the pieces of an optimizer step, growing linearly from `batch_tokens_start`."""
+    # Small batches at first: in more steps the same text teaches more (docs/decisions.md).
     if not config.batch_tokens_start:
         return config.batch_tokens
     done = min(1.0, step / max(config.steps * config.batch_growth_until, 1))
@@ -34,7 +36,7 @@ def dropout_seed(seed: int, step: int, rank: int) -> int:
 
 
 def fit_schedule(config: TrainConfig, step: int, seconds: float) -> TrainConfig:
-    """Return the settings with as many steps as fit into `minutes`, if so many took `seconds`.
+    """Return the settings with the steps that fit into `minutes` if `step` of them took `seconds`.
 
     So the share of steps done is the share of time used, and schedules that go by steps end in
     time. A warm-up of more than a fifth of the run is cut to that.

@@ -38,7 +38,7 @@ from .optimizer import make_optimizer
 from .progress import Monitor, Progress
 from .schedules import batch_budget, fit_schedule, guidance_weight
 
-OWN = 0.5  # the lowest score of a link that a student teaches itself
+OWN = 0.5  # the lowest score of a link that a student teaches itself: its usual threshold
 
 
 class Trainer:
@@ -70,6 +70,7 @@ class Trainer:
             # In the order of the parameters, which is not that of the file.
             names = [name for name, _ in self.model.named_parameters()]
             self.averaged = {name: self.averaged[name].to(world.device) for name in names}
+        # The network lives inside its loss, so that devices exchange the gradients of one module.
         loss = make_loss(self.model, train)
         self.terms = loss.terms
         if train.compile:
@@ -122,7 +123,7 @@ class Trainer:
                 micro=train.micro_tokens,
                 rank=self.world.rank,
                 world=self.world.size,
-                links=self.find_links(monitor),
+                links=self.round_links(monitor),
                 want_links=lambda step: self.link_weight(self.plan(), step) > 0,
                 joins=train.joins,
                 longest=train.max_length,
@@ -139,7 +140,7 @@ class Trainer:
                         break  # the steps ahead have links of the round before
                     yield step
 
-    def find_links(self, monitor: Monitor) -> TeacherLinks | None:
+    def round_links(self, monitor: Monitor) -> TeacherLinks | None:
         """Return the links of this round: the teacher's, later averaged with the network's own."""
         number = self.progress.round
         if not number or self.data.links is None:
@@ -205,6 +206,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint and delete those that are no longer wanted."""
+        # A checkpoint with NaN would spoil every later start; the one before stays the last.
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             raise divergence_error("a weight", self.progress.step)
         self.progress.scaler = self.scaler.state_dict()

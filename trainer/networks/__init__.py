@@ -1,1 +1,1 @@
-"""The networks and their losses: Mask-Align and the student."""
+"""The networks: Mask-Align and the student, their losses, weights and word scores."""

@@ -49,6 +49,7 @@ class _PredictionLoss(torch.autograd.Function):
             mean = table.float().mean(0)
             for start in range(0, len(h_all), CHUNK):
                 h, y = h_all[start : start + CHUNK], targets[start : start + CHUNK]
+                # log softmax by hand, in place: the chunk's logits are the largest array there is.
                 logits = (h @ e.T).float()
                 picked = logits.gather(1, y[:, None])
                 top = logits.amax(1, keepdim=True)
@@ -57,11 +58,13 @@ class _PredictionLoss(torch.autograd.Function):
                 smooth = h.float() @ mean
                 loss += (total.log() + top - (1 - smoothing) * picked)[:, 0].sum()
                 loss -= smoothing * smooth.sum()
+                # From here on p is d loss / d logits: softmax minus the target's share of 1.
                 p.div_(total)
                 p.scatter_add_(1, y[:, None], p.new_full((len(y), 1), smoothing - 1))
                 p = p.to(work)
                 d_hidden[start : start + CHUNK] = p @ e
                 d_table += p.T @ h
+            # The evenly spread share is the same for every row and word: taken off once.
             d_hidden -= (smoothing * mean).to(work)
             d_table -= (smoothing / len(table)) * h_all.float().sum(0)
         ctx.save_for_backward(d_hidden.to(hidden.dtype), d_table)
@@ -87,6 +90,7 @@ def entropy_loss(weights: Tensor, cells: Tensor, lam: float) -> Tensor:
     """Return the summed entropy of the rows of W̃ over the valid `cells` (B, T, S)."""
     lifted = (weights + lam) * cells
     share = lifted / lifted.sum(-1, keepdim=True).clamp(min=1e-9)
+    # xlogy is 0 where the share is 0; the clamp keeps its gradient finite there.
     return -torch.special.xlogy(share, share.clamp(min=1e-9)).sum()
 
 
@@ -182,6 +186,7 @@ class StudentLoss(nn.Module):
         fwd, bwd = self.model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
         agreement = agreement_loss(fwd.weights, bwd.weights) / totals.cells
         links = nulls = torch.zeros_like(agreement)
+        # Only first pieces stand for their word; the others are neither linked nor counted.
         src_words = self.model.word_starts(batch.src, batch.src_lengths, 0)
         tgt_words = self.model.word_starts(batch.tgt, batch.tgt_lengths, 1)
         for found, wanted, words, pieces in (

@@ -41,6 +41,7 @@ class Attention:
 def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
     """Return p (length, width): the first half are sines, the second half cosines."""
     half = width // 2
+    # Wavelengths from 2π to 2π · 10000, as in the Transformer, but not interleaved.
     rates = torch.exp(torch.arange(half, device=device) * (-math.log(10000.0) / max(half - 1, 1)))
     angles = torch.arange(length, device=device)[:, None] * rates[None]
     return torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -140,12 +141,11 @@ class LeakyAttention(ResidualBlock):
 
     def scores(self, h: Tensor, source: Tensor, source_valid: Tensor) -> Tensor:
         """Return what the softmax takes, (B, H, T, 1 + S) with NULL first if leaky."""
-        q = (
-            split_heads(self.query(self.normalize_input(h)), self.heads)
-            * (h.shape[-1] // self.heads) ** -0.5
-        )
+        scale = (h.shape[-1] // self.heads) ** -0.5  # 1 / √K
+        q = split_heads(self.query(self.normalize_input(h)), self.heads) * scale
         k = split_heads(self.key(source), self.heads)
         scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
+        # The softmax that becomes the alignment is in float32 whatever the dtype of the products.
         scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
         if self.leaky:
             null = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
@@ -159,6 +159,7 @@ class LeakyAttention(ResidualBlock):
         weights = self.scores(h, source, source_valid).softmax(-1)
         if not self.leaky:
             weights = weights * source_valid[:, None, None, :]  # an empty source has no key
+        # In the last layer values only serve the prediction (4): exported models leave them out.
         v = split_heads(self.value(source), self.heads)
         mean = weights.mean(1)
         if not self.leaky:
@@ -243,6 +244,7 @@ class Decoder(nn.Module):
             key_values = self.key_value(static).chunk(self.config.decoder_layers, -1)
             h = start.expand_as(embedded)  # h^0 = p: the query knows its place, not its piece
         else:
+            # Row i starts with the piece before it, the first row with a learned beginning.
             begin = self.begin.expand(len(embedded), 1, -1).to(embedded.dtype)
             h = torch.cat([begin, embedded[:, :-1]], dim=1) + start
         states = []
@@ -254,6 +256,8 @@ class Decoder(nn.Module):
                 h, weights, null = self.cross[str(layer)](h, source, source_valid)
             h = self.feed_forward[layer](h)
             states.append(h)
+        # With `cross` all, the weights are those of the last layer. Padding gets zeros: sums over
+        # a batch need no mask then.
         rows = valid_places(lengths, size) & (source_lengths > 0)[:, None]
         cells = rows[:, :, None] & source_valid[:, None, :]
         return Attention(weights * cells, null * rows, self.norm(h), states)
@@ -275,9 +279,8 @@ class Decoder(nn.Module):
         keys = valid_places(lengths.clamp(min=1), size)[:, None, :]
         if not self.config.masked:
             causal = torch.ones(size, size, dtype=torch.bool, device=lengths.device).tril()
-            return additive_mask((keys & causal)[:, None]), torch.zeros_like(
-                lengths, dtype=torch.bool
-            )
+            # The first row sees the learned beginning, so none is without a key.
+            return additive_mask((keys & causal)[:, None]), lengths < 0
         alone = lengths < 2
         others = ~torch.eye(size, dtype=torch.bool, device=lengths.device)
         return additive_mask((keys & (others | alone[:, None, None]))[:, None]), alone
@@ -342,6 +345,7 @@ class MaskAlign(nn.Module):
         """Read side `read` (0: source) and predict the other one."""
         predict = 1 - read
         network = self.fwd if self.config.tied or read == 0 else self.bwd
+        # Tied directions share all weights but the side vectors, which say what is source.
         words, start = self.embed(ids[read], read)
         drop = self.config.dropout
         source = network.encoder(F.dropout(words + start, drop, self.training), lengths[read])

@@ -20,7 +20,9 @@ from ..config import ModelConfig
 from .mask_align import Attention, valid_places
 
 WINDOW = 3  # pieces that a layer of the encoder sees
-AROUND = 5  # rows and columns that a correction sees
+# Rows and columns that a correction sees. Without it best AER after 500 steps is 9.47 instead of
+# 7.32, on the En-Fr test pairs; other sizes were not measured.
+AROUND = 5
 LARGE = 1e9
 
 
@@ -64,7 +66,7 @@ class Correction(nn.Module):
 
         `cells` is 1 where a word can be linked to a word, else 0.
         """
-        both = (fwd * bwd + 1e-9).sqrt()
+        both = (fwd * bwd + 1e-9).sqrt()  # the gradient of a root is infinite at 0
         # Scores are divided by 4 to be of about the size of the weights beside them.
         seen = torch.stack([scores / 4, fwd, bwd, both], dim=-1) * cells[..., None]
         seen = seen.permute(0, 3, 1, 2)  # channels last in memory: convolutions are twice as fast
@@ -174,6 +176,8 @@ def diagonal_distance(
     src_lengths: Tensor, src_size: int, tgt_lengths: Tensor, tgt_size: int
 ) -> Tensor:
     """Return (B, T, S): log(1 + pieces between a cell and the diagonal of its pair)."""
+    # Cells count from their middle. Of 4 source and 2 target pieces, target piece 0 lies at source
+    # 2 · 0.5 = 1.0, so the cells of its row are |0.5 1.5 2.5 3.5 - 1.0| = 0.5 0.5 1.5 2.5 away.
     i = torch.arange(src_size, device=src_lengths.device) + 0.5
     j = torch.arange(tgt_size, device=src_lengths.device) + 0.5
     slope = src_lengths.float() / tgt_lengths.clamp(min=1).float()

@@ -60,7 +60,7 @@ def assign_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 def publish_weights(run: Path, tensors: dict[str, Tensor], name: str = MODEL) -> None:
     """Replace a run's `model.safetensors`, or its file `name`, by these weights."""
-    temp = run / f".{name}.{os.getpid()}.tmp"
+    temp = run / f".{name}.{os.getpid()}.tmp"  # readers see the old weights or the new ones
     try:
         save_tensors(tensors, temp)
         temp.rename(run / name)

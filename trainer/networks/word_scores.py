@@ -64,6 +64,7 @@ def word_scores(
     counts = ((len(s), len(t)) for (s, _), (t, _) in encoded)
     full = [i for i, size in enumerate(counts) if min(size) and max(size) <= longest]
     lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
+    # Pairs of similar length together: hence the order in which they come out.
     for group in group_by_length(lengths[0], lengths[1], BUDGET) if full else []:
         rows = [full[k] for k in group]
         ids = [

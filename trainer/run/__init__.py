@@ -1,1 +1,1 @@
-"""The run folder: texts, checkpoints, initial weights."""
+"""The run folder: texts, training data, checkpoints, initial weights."""

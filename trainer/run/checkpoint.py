@@ -49,6 +49,7 @@ def save_checkpoint(
     state: dict[str, Any],
 ) -> Path:
     """Write `checkpoints/step-N`; it has that name only when every byte is on the disk."""
+    # Written beside its place and moved there last: a folder with the right name is whole.
     final = checkpoint_folder(run, step)
     temp = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
@@ -61,6 +62,7 @@ def save_checkpoint(
         with atomic_write(temp / "state.json") as file:
             file.write(json.dumps(state).encode() + b"\n")
         sync_folder(temp)
+        # The step may have been saved before, by a run that went on from an earlier checkpoint.
         shutil.rmtree(final, ignore_errors=True)
         temp.rename(final)
         sync_folder(final.parent)

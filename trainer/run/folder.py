@@ -86,7 +86,7 @@ def prepare_run(command: RunCommand, report: Report) -> None:
     asked, texts, start = resolve_command(command, trained)  # before anything is deleted
     if command.restart:
         check_restart(command)
-        # What comes through a pipe cannot be looked at before.
+        # Before the old run is deleted; what comes through a pipe cannot be looked at so early.
         check_teachers([n for n in choose_teachers(texts, asked) if not is_copy(n, run)], texts)
         delete_run(run)
     if asked.train.select == "aer" and not texts.gold:
@@ -100,7 +100,7 @@ def prepare_run(command: RunCommand, report: Report) -> None:
     changes, replaced = changed_settings(run, asked, texts), changed_files(known, files)
     if trained:
         refuse_changes(run, changes, replaced)
-    elif replaced or set(changes) & _VOCAB:
+    elif replaced or set(changes) & _VOCAB:  # nothing was trained: the vocabulary may change
         for name in ("src.spm", "tgt.spm"):
             (run / name).unlink(missing_ok=True)
     for name, (old, new) in changes.items():
@@ -113,6 +113,7 @@ def prepare_run(command: RunCommand, report: Report) -> None:
     elif not trained:
         (run / START).unlink(missing_ok=True)
     write_command(run, texts, files)
+    # Twice: a process that is killed while it tokenises leaves the settings of what it began.
     write_text(run / "config.json", format_config(asked))
     prepare_data(texts, asked, run, report)
     write_text(run / "config.json", format_config(set_vocab_sizes(asked, run)))

@@ -23,7 +23,8 @@ from .graph_weights import student_weights
 # What the weights are bound to; dropout they are not.
 FIXED = {f.name for f in fields(ModelConfig)} - {"dropout", "src_vocab", "tgt_vocab"}
 FIXED |= {"vocab_size", "vocab_type", "lowercase", "fold_accents"}
-GENTLE = 4  # by which the rates of the presets are divided: those are for random weights
+# By which the rates of the presets are divided: those are for random weights. Judged, not measured.
+GENTLE = 4
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def load_bundled_student(path: Path, langs: str | None) -> InitialModel:
         )
     settings = {"model": manifest.model, "train": manifest.training.get("settings")}
     config = parse_config(settings, path)
+    # The settings in the manifest are those of the run; what the tokenizer does is what counts.
     seen = manifest.tokenizer
     train = replace(config.train, lowercase=seen.lowercase, fold_accents=seen.fold_accents)
     weights = student_weights(bundle.read_graph(dtype), config.model, str(path))

@@ -115,6 +115,7 @@ def resolve_paths(texts: Texts, run: Path) -> Texts:
     found = {
         n: os.path.abspath(run / "text" / n if is_read_once(p) else p) for n, p in named.items()
     }
+    # Relative paths would mean other files when the run is resumed from another folder.
     values = asdict(texts) | {name: found[name] for name in _FILES if name in found}
     if texts.start is not None:
         values["start"] = os.path.abspath(texts.start)

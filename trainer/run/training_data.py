@@ -70,7 +70,7 @@ def prepare_data(texts: Texts, config: RunConfig, run: Path, report: Report) -> 
                 f"{run} was taught by {' and '.join(names)} as it was before; "
                 "put that back, choose another folder, or begin anew with --restart"
             )
-        find_links(names, texts, config, run, key, report)
+        write_teacher_links(names, texts, config, run, key, report)
 
 
 def load_data(texts: Texts, config: RunConfig, run: Path) -> TrainingData:
@@ -134,7 +134,7 @@ def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
     vocab = [run / "src.spm"] + ([] if config.model.joint_vocab else [run / "tgt.spm"])
     train = config.train
     return {
-        "text": json.loads(json.dumps(texts.fingerprint())),
+        "text": json.loads(json.dumps(texts.fingerprint())),  # tuples as JSON has them: lists
         "vocab": [file_sha256(file) for file in vocab],
         "lowercase": train.lowercase,
         **({"fold_accents": True} if train.fold_accents else {}),
@@ -185,6 +185,7 @@ def hold_out(
     pairs: Iterable[tuple[str, str]], last: int, held: list[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Yield all but the `last` pairs, or the last tenth of a shorter text; `held` gets those."""
+    # The text may be a stream: the end is only known when it is reached, so pairs wait `last` long.
     waiting: deque[tuple[str, str]] = deque()
     n = 0
     for n, pair in enumerate(pairs, 1):  # noqa: B007 (the count is used after the loop)
@@ -214,12 +215,13 @@ def check_teachers(names: list[str], texts: Texts) -> None:
     """Raise an error for those that cannot teach this text, as far as that is quickly seen."""
     if texts.langs:
         parse_languages(texts.langs)
+    # Counted at most once, and only if a file of links is among the teachers.
     pairs = cache(lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
     for name in names:
         check_teacher(name, pairs)
 
 
-def find_links(
+def write_teacher_links(
     names: list[str],
     texts: Texts,
     config: RunConfig,

@@ -49,6 +49,7 @@ def lexicon_embeddings(
     rows, columns, shares = count_translations(cache, links, src_vocab, total)
     own = np.random.default_rng([seed, 2]).normal(size=(total, width)).astype(np.float32)
     vectors = own.copy()
+    # vector = own + Σ share · translation's own, for the rows of one part at a time.
     for start in range(0, len(rows), 1 << 18):  # a few hundred MB at a time
         part = slice(start, start + (1 << 18))
         moved = own[columns[part]] * shares[part, None].astype(np.float32)

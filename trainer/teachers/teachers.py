@@ -6,7 +6,7 @@ Does not know where the links are kept.
 
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from ..networks.weights import check_trained
 Pair = tuple[list[str], list[str]]
 Report = Callable[[str], None]
 
-LEAST = 0.2  # links of which the teachers are less sure teach nothing
+LEAST = 0.2  # links of which the teachers are less sure teach nothing; judged, not measured
 CHUNK = 4096  # pairs that are aligned together
 
 
@@ -125,6 +125,7 @@ class LinkFileTeacher:
                     f"{self.path} ends after {number - 1:,} lines but the text goes on; "
                     "a teacher needs a line of links for each pair, empty if it has none"
                 )
+            # Links that do not fit would teach nonsense without a word: the file of another text.
             where = f"{self.path} line {number}"
             links = parse_scored_links(line, where=where)
             for i, j, _ in links:
@@ -146,6 +147,7 @@ class BundleTeacher:
     ) -> None:
         from ...engine.aligner import Aligner
 
+        # With the threshold for recall: unsure links count little, but better than not at all.
         self.aligner = Aligner.load(path, langs=langs, optimize_for="recall")
         bundle = self.aligner.bundle
         has_languages = bundle.languages != ("und", "und")
@@ -202,15 +204,15 @@ def average_teachers(streams: Sequence[Iterable[list[ScoredLink]]]) -> Iterator[
     """Yield the mean of what the teachers say; a link that one does not have weighs 0 there."""
     if not streams:
         raise MxError("there is no teacher")
-    pairs = zip(*streams, strict=True)
-    while chunk := list(islice(pairs, CHUNK)):
-        found = average_links(
-            [
-                LinkTable.from_rows([(k, *link) for k, links in enumerate(one) for link in links])
-                for one in zip(*chunk, strict=True)
-            ]
-        )
-        kept = found.score >= LEAST
-        rows = list(zip(*(column[kept].tolist() for column in found[1:]), strict=True))
-        ends = np.searchsorted(found.pair[kept], np.arange(len(chunk) + 1)).tolist()
-        yield from (rows[start:end] for start, end in pairwise(ends))
+    every = zip(*streams, strict=True)
+    while chunk := list(islice(every, CHUNK)):
+        tables = [
+            LinkTable.from_rows([(k, *link) for k, links in enumerate(one) for link in links])
+            for one in zip(*chunk, strict=True)
+        ]
+        found: list[list[ScoredLink]] = [[] for _ in chunk]
+        columns = (column.tolist() for column in average_links(tables))
+        for k, i, j, weight in zip(*columns, strict=True):
+            if weight >= LEAST:
+                found[k].append((i, j, weight))
+        yield from found

@@ -108,7 +108,7 @@ class KernelBench:
             self.kernel.close()
             self.device.driver.free_stream(self.stream)
 
-    def send(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, int]:
+    def send_inputs(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, int]:
         return send_arrays(self.buffers, "inputs", arrays, self.stream)
 
     def time_launches(self, grid: Sequence[int], arguments: Sequence[int | float]) -> float:
@@ -141,7 +141,7 @@ def check_static_attention(bench: KernelBench, batch: int, size: int) -> tuple[f
     (q, k, v), plain = zip(*(narrow_floats(x, bench.entry.dtype) for x in raw), strict=True)
     lengths = _random_lengths(rng, batch, size).astype(np.int32)
     with bench.free_at_end():
-        given = bench.send({"q": q, "k": k, "v": v, "lengths": lengths})
+        given = bench.send_inputs({"q": q, "k": k, "v": v, "lengths": lengths})
         out = bench.buffers.on_device("out", k.nbytes)
         strides = (size * width, width, head)
         pointers = (given["q"], given["k"], given["v"], given["lengths"], given["q"])
@@ -154,7 +154,7 @@ def check_static_attention(bench: KernelBench, batch: int, size: int) -> tuple[f
         found = widen_floats(view_host(host, k.shape, k.dtype))
     wanted = reference.static_attention(plain[0], plain[1], plain[2], lengths, heads)
     work = 4.0 * width * float((lengths.astype(float) ** 2).sum())
-    return _largest(found - wanted), seconds, work
+    return _largest_absolute(found - wanted), seconds, work
 
 
 def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
@@ -169,7 +169,7 @@ def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[fl
     raw = {"q": q / head**0.5, "k": k, "null": rng.normal(size=width), "mask": mask}
     narrow = {name: narrow_floats(x, bench.entry.dtype) for name, x in raw.items()}
     with bench.free_at_end():
-        given = bench.send({name: kept for name, (kept, _) in narrow.items()})
+        given = bench.send_inputs({name: kept for name, (kept, _) in narrow.items()})
         weights = bench.buffers.on_device("weights", 4 * batch * size * size)
         nulls = bench.buffers.on_device("nulls", 4 * batch * size)
         strides = (size * width, width, head)
@@ -181,7 +181,7 @@ def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[fl
     plain = [values for _, values in narrow.values()]
     wanted = reference.leaky_attention(plain[0], plain[1], plain[2], plain[3], heads)
     differences = np.append(found["weights"] - wanted[0], found["nulls"] - wanted[1])
-    return _largest(differences), seconds, 4.0 * width * batch * size * size
+    return _largest_absolute(differences), seconds, 4.0 * width * batch * size * size
 
 
 def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
@@ -193,14 +193,14 @@ def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, 
     words = np.repeat(np.arange(size, dtype=np.int32)[None] // 2, batch, axis=0)
     ids = WordIds(words, words, np.full((batch, 2), 2, np.int32))
     with bench.free_at_end():
-        given = bench.send({"fwd": fwd, "bwd": bwd})
+        given = bench.send_inputs({"fwd": fwd, "bwd": bwd})
         finder, weights = LinkFinder(bench.device, bench.kernel), (given["fwd"], given["bwd"])
 
-        def find() -> Any:
+        def find_links() -> Any:
             return finder.find_links(bench.buffers, weights, ids, _THRESHOLD, bench.stream)
 
-        seconds = bench.time_calls(find)
-        found = find()
+        seconds = bench.time_calls(find_links)
+        found = find_links()
     wanted = reference.symmetrize(fwd, bwd, words, words, _THRESHOLD)
     work = 8.0 * fwd.size
     if found.counts.tolist() != wanted.counts.tolist():
@@ -213,7 +213,7 @@ def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, 
     if not (same_src and np.array_equal(found.tgt[order], wanted.tgt)):
         return float("inf"), seconds, work
     differences = [found.scores[order] - wanted.scores, found.sentence - wanted.sentence]
-    return _largest(np.concatenate(differences)), seconds, work
+    return _largest_absolute(np.concatenate(differences)), seconds, work
 
 
 def _random_lengths(rng: np.random.Generator, batch: int, size: int) -> npt.NDArray[np.int64]:
@@ -222,7 +222,7 @@ def _random_lengths(rng: np.random.Generator, batch: int, size: int) -> npt.NDAr
     return lengths
 
 
-def _largest(differences: npt.NDArray[Any]) -> float:
+def _largest_absolute(differences: npt.NDArray[Any]) -> float:
     worst = float(np.abs(differences).max(initial=0.0))
     return worst if np.isfinite(worst) else float("inf")
 

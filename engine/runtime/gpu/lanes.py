@@ -1,7 +1,6 @@
 """Run batches on several GPUs at once, and halve those that do not fit.
 
-A lane is a stream of one device with its own buffers. What computes the model there is in
-`onnx_cuda` or `tensorrt`.
+What computes the model in a lane is in `onnx_cuda` or `tensorrt`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,26 +25,23 @@ Arrays = Mapping[str, Floats]
 T = TypeVar("T")
 
 
-class Lane(Closeable, Protocol):
-    """What computes batches on one stream; used by one thread at a time."""
+class Lane:
+    """A stream of one device with its buffers and link finder; used by one thread at a time.
 
-    finds_links: bool
-
-    def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays: ...
-
-    def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks: ...
-
-    def free_device_memory(self) -> None: ...
-
-
-class StreamLane:
-    """The stream, the buffers and the link finder of a lane; lanes of both runtimes begin here."""
+    A subclass computes the model.
+    """
 
     def __init__(self, device: Device, finder: LinkFinder | None) -> None:
         self.device, self.finder = device, finder
         self.finds_links = finder is not None
         self._buffers = Buffers(device)
         self._stream = device.driver.new_stream()
+
+    def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays:
+        raise NotImplementedError
+
+    def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
+        raise NotImplementedError
 
     def free_device_memory(self) -> None:
         self.device.make_current()

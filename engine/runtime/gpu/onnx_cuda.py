@@ -24,7 +24,7 @@ from ..model_graph import link_outputs
 from ..onnx_cpu import INPUT_TYPES, VERSION, check_outputs, start_session
 from .cuda_driver import Driver, OutOfMemory
 from .devices import Closeable, Device, close_all, describe_devices, open_devices
-from .lanes import LANES, Arrays, GpuBackend, StreamLane
+from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 
 INSTALL = 'pip uninstall -y onnxruntime && pip install "mx-align[gpu]"'
@@ -39,7 +39,7 @@ _IDENTITY_GRAPH = bytes.fromhex(
 )
 
 
-class OnnxLane(StreamLane):
+class OnnxLane(Lane):
     """One stream's worth of calls of a session that the lanes of a device share."""
 
     def __init__(
@@ -144,8 +144,9 @@ def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> An
     options = {
         "device_id": str(device),
         "gpu_mem_limit": str(memory),
+        # By default the arena doubles each time, and so reaches the limit with half of it unused.
         "arena_extend_strategy": "kSameAsRequested",
-        "use_tf32": "0",
+        "use_tf32": "0",  # which would round fp32 products to 10 bits
     }
     try:
         session = start_session(graph, [(_PROVIDER, options)], where)

@@ -26,7 +26,7 @@ from .devices import (
     open_devices,
     send_arrays,
 )
-from .lanes import LANES, Arrays, GpuBackend, StreamLane
+from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 from .tensorrt_api import TITLES, TensorrtApi, check_installed
 from .tensorrt_plans import LoadedPlan, PlanCache, PlanMaker, print_note
@@ -35,7 +35,7 @@ PACKAGES = {"trt": "tensorrt", "trt-rtx": "tensorrt_rtx"}
 MOST_TOKENS, LEAST_TOKENS = 16384, 1024  # places on the longer side of a batch
 
 
-class TensorrtLane(StreamLane):
+class TensorrtLane(Lane):
     """A stream of a device with its own context of the plan."""
 
     def __init__(self, device: Device, loaded: LoadedPlan, finder: LinkFinder | None) -> None:
@@ -131,6 +131,8 @@ def choose_tokens(bundle: Bundle, limit: int) -> int:
     """
     model = bundle.manifest.model
     width, ff = int(model.get("width", 512)), int(model.get("ff", 2048))
+    # Of each place, in float32: vectors of the network's width, of its feed-forward layers, and
+    # rows of scores for all heads.
     per_token = 4 * (24 * width + 4 * ff) + 48 * bundle.max_length
     fits = limit // (2 * LANES * per_token)
     tokens = MOST_TOKENS

@@ -262,10 +262,10 @@ class TensorrtApi:
 
 
 def _add_static_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
-    def describe(q, k, v, lengths, mask, heads):  # type: ignore[no-untyped-def]
+    def describe_op(q, k, v, lengths, mask, heads):  # type: ignore[no-untyped-def]
         return k.like()
 
-    def implement(q, k, v, lengths, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
+    def implement_op(q, k, v, lengths, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
         head = entry.constants["HEAD"]
         length, width = k.shape_expr[1], heads * head
         strides = [length * width, width, head]
@@ -273,18 +273,18 @@ def _add_static_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, 
         grid = k.shape_expr[0] * heads, plugin.cdiv(length, entry.constants["ROWS"])
         return _describe_launch(plugin, entry, ptx, grid, (5, numbers, 1))
 
-    _add_op(plugin, name, describe, ("q", "k", "v", "lengths", "mask"), 1, implement)
+    _add_op(plugin, name, describe_op, ("q", "k", "v", "lengths", "mask"), 1, implement_op)
 
 
 def _add_leaky_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
-    def describe(q, k, null_key, mask, heads):  # type: ignore[no-untyped-def]
+    def describe_op(q, k, null_key, mask, heads):  # type: ignore[no-untyped-def]
         batch, n_tgt, n_src = q.shape_expr[0], q.shape_expr[1], k.shape_expr[1]
         return (
             plugin.from_shape_expr((batch, n_tgt, n_src), dtype=trt.float32),
             plugin.from_shape_expr((batch, n_tgt), dtype=trt.float32),
         )
 
-    def implement(q, k, null_key, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
+    def implement_op(q, k, null_key, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
         head = entry.constants["HEAD"]
         if heads != entry.constants["HEADS"]:
             raise ValueError(f"the kernel is for {entry.constants['HEADS']} heads, not {heads}")
@@ -293,7 +293,7 @@ def _add_leaky_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, p
         grid = q.shape_expr[0], plugin.cdiv(n_tgt, entry.constants["ROWS"])
         return _describe_launch(plugin, entry, ptx, grid, (4, numbers, 2))
 
-    _add_op(plugin, name, describe, ("q", "k", "null_key", "mask"), 2, implement)
+    _add_op(plugin, name, describe_op, ("q", "k", "null_key", "mask"), 2, implement_op)
 
 
 def _add_op(
@@ -387,14 +387,14 @@ class PlanContext:
         context = self._context
         context.set_device_memory(*memory)
         if profile != self._profile:
-            self._check(context.set_optimization_profile_async(profile, stream), "its profile")
+            self._check_done(context.set_optimization_profile_async(profile, stream), "its profile")
             self._profile = profile
         for name, shape in shapes.items():
-            self._check(context.set_input_shape(name, shape), f"the shape of {name}")
+            self._check_done(context.set_input_shape(name, shape), f"the shape of {name}")
         for name, address in addresses.items():
-            self._check(context.set_tensor_address(name, address), f"the address of {name}")
-        self._check(context.execute_async_v3(stream), "the run")
+            self._check_done(context.set_tensor_address(name, address), f"the address of {name}")
+        self._check_done(context.execute_async_v3(stream), "the run")
 
-    def _check(self, done: bool, what: str) -> None:
+    def _check_done(self, done: bool, what: str) -> None:
         if not done:
             raise self._api.explain_failure(f"refused {what}")

@@ -136,7 +136,7 @@ class _BuildProgress:
             self.shown = percent
             print(f"\r{phase[:60]}: {percent} % \x1b[K", end="", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
+    def clear_line(self) -> None:
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -255,7 +255,7 @@ class PlanMaker:
                 progress=progress,
             )
         finally:
-            progress.end()
+            progress.clear_line()
         if learnt:
             self.cache.write(timings, learnt)
         return plan

@@ -1,7 +1,8 @@
-"""Long pairs are cut where hardly a link crosses, and their parts are aligned as pairs."""
+"""Long pairs are split where hardly a link crosses, and their parts are aligned as pairs."""
 
 from collections import deque
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,19 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ....engine.align import long_pairs as cuts
+from ....engine.align import long_pairs
+from ....engine.align.long_pairs import LONG, SEVERAL, Look, Split, choose_splits
 from ....engine.aligner import Aligner
 from ....engine.bundle.manifest import Thresholds
 from ....engine.bundle.writing import write_bundle
+from ....engine.text.sentence_ends import find_sentence_ends
+from ....engine.types import Pieces
 from ...support.bundles import write_toy
 
 WORDS = [f"w{k}" for k in range(400)]
 
 
-def cut(src, tgt, links, scores=None):
+def split_words(src, tgt, links, scores=None, again=False):
+    """Split a pair of lists of words by its links, all of score 1 if none are given."""
     i, j = np.array(sorted(links), np.int64).reshape(-1, 2).T
     scores = np.ones(len(i), np.float32) if scores is None else scores
-    return [tuple(bound) for bound in cuts.cut(src, tgt, i, j, scores).tolist()]
+    [src_ends], [tgt_ends] = find_sentence_ends([src], [tgt])
+    return long_pairs.split_pair(src_ends, tgt_ends, i, j, scores, again)
 
 
 def sentences(n, size):
@@ -31,7 +37,9 @@ def sentences(n, size):
 
 def test_sentences_are_found_by_their_ends():
     src, tgt = sentences(6, 19), sentences(6, 19)
-    assert cut(src, tgt, [(k, k) for k in range(120)]) == [(20 * k, 20 * k) for k in range(7)]
+    assert split_words(src, tgt, [(k, k) for k in range(120)]) == [
+        (20 * k, 20 * k) for k in range(7)
+    ]
 
 
 @pytest.mark.parametrize("end", [".", "?", "...", "!»", ";", "。"])
@@ -39,14 +47,14 @@ def test_ends_of_sentences_are_better_places_than_pauses(end):
     """Even if the parts are of very different lengths then."""
     one = [*WORDS[:4], end, *WORDS[:14], ",", *WORDS[:14], end]
     size = len(one)
-    found = cut(one * 4, one * 4, [(k, k) for k in range(4 * size)])
+    found = split_words(one * 4, one * 4, [(k, k) for k in range(4 * size)])
     wanted = [size * k + more for k in range(4) for more in (0, 5)]
     assert found == [(place, place) for place in [*wanted, 4 * size]]
 
 
 def test_without_pauses_or_ends_nothing_is_won():
     src, tgt = ([word if word != "." else other for word in sentences(6, 9)] for other in "xy")
-    assert cut(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
+    assert split_words(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
 
 
 def test_an_end_that_the_other_side_lacks_is_used_if_the_parts_are_long():
@@ -55,103 +63,41 @@ def test_an_end_that_the_other_side_lacks_is_used_if_the_parts_are_long():
     links = [(k, k) for k in range(28)]
     links += [(i + 30, j + 30) for i, j in links]
     whole = [(0, 0), (60, 60)]
-    assert cut(one + two, two + two, links) == [(0, 0), (30, 30), (60, 60)]
-    assert cut(two + two, two + one, links) == whole  # it ends there anyway
-    assert cut(two + two, one + two, links) == [(0, 0), (30, 30), (60, 60)]
+    assert split_words(one + two, two + two, links) == [(0, 0), (30, 30), (60, 60)]
+    assert split_words(two + two, two + one, links) == whole  # it ends there anyway
+    assert split_words(two + two, one + two, links) == [(0, 0), (30, 30), (60, 60)]
     short, lacks = ([*WORDS[:12], mark, *WORDS[:12], "y"] for mark in ".x")
-    assert cut(short, lacks, [(k, k) for k in range(12)]) == [(0, 0), (26, 26)]
+    assert split_words(short, lacks, [(k, k) for k in range(12)]) == [(0, 0), (26, 26)]
 
 
-PAIRS = ['""', "''", "()", "「」", "“”", "«»", "（）", "””", "„“", "»«"]
-PAIRS += [("``", "''"), ("▁„", "“"), ("&quot;", "&quot;")]
-
-
-@pytest.mark.parametrize(("opens", "closes"), PAIRS)
-def test_what_closes_behind_an_end_belongs_to_the_sentence(opens, closes):
-    """But not what opens there, with the same mark perhaps."""
+@pytest.mark.parametrize(("opens", "closes"), [("(", ")"), ('"', '"'), ("„", "“")])
+def test_what_closes_a_sentence_stays_with_it(opens, closes):
     one = [opens, *WORDS[:18], ".", closes]
     bounds = [(21 * k, 21 * k) for k in range(5)]
     linked = [(k, k) for k in range(84)]
-    assert cut(one * 4, one * 4, linked) == bounds
+    assert split_words(one * 4, one * 4, linked) == bounds
     words = [(i, j) for i, j in linked if i % 21 < 19]  # no mark is linked
-    assert cut(one * 4, one * 4, words) == bounds
-
-
-def test_several_marks_close_a_sentence():
-    one = ["(", '"', *WORDS[:18], ".", '"', ")"]
-    words = [(k, k) for k in range(92) if k % 23 < 20]
-    assert cut(one * 4, one * 4, words) == [(23 * k, 23 * k) for k in range(5)]
+    assert split_words(one * 4, one * 4, words) == bounds
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_quotes_that_do_not_come_in_pairs_say_nothing_on_either_side(turned):
-    """Each is linked to one of the other side, and no cut comes between them."""
+    """Each is linked to one of the other side, and no split comes between them."""
     good = ["«", *WORDS[:18], ".", "»"] * 4
     bad = ['"', *WORDS[:18], "."] + ['"', *WORDS[:18], ".", '"'] * 3
     lost = [k for k in range(84) if k != 20]  # the first that closes
     links = [(k, place) for place, k in enumerate(lost)]
     src, tgt = (bad, good) if turned else (good, bad)
     links = [pair[::-1] for pair in links] if turned else links
-    for p, q in cut(src, tgt, links):
+    for p, q in split_words(src, tgt, links):
         assert all((i < p) == (j < q) for i, j in links)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        *("house.", "house?", 'house."', "(house).", "it!", "so...", "で。", "합니다.", "कहा."),
-        *("▁house.", ".▁", "▁.", "house.\u00a0»", "house.\u200f", "house.&quot;"),
-    ],
-)
-def test_ends_of_sentences_may_be_ends_of_words(end):
-    """As in text that is not tokenised, or cut into pieces."""
-    one = [*WORDS[:19], end]
-    linked = [(k, k) for k in range(120)]
-    assert cut(one * 6, one * 6, linked) == [(20 * k, 20 * k) for k in range(7)]
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("mr.", "hon.", "z.B.", "3.", "1990.", "U.S.S.R.", "Japan-U.S.", "l'", "e-mail", "…x"),
-        *("▁", "\u200b", "l&apos;", "&quot;", "&amp;", "&#93;", "AT&amp;T"),
-    ],
-)
-def test_words_that_look_like_ends(word):
-    one = [*WORDS[:19], word]
-    assert cut(one * 3, one * 3, [(k, k) for k in range(60)]) == [(0, 0), (60, 60)]
-
-
-def test_marks_of_words():
-    marks = {"house:": 2, "house,": 1, "(": 1, "▁,": 1, "word": 0, "word)": 0, "": 0, ":.": 3}
-    marks |= {"&quot;": 1, "&amp;": 1, "l&apos;": 0, "\u200b": 0, "house.&quot;": 3}
-    assert {word: cuts._mark(word) for word in marks} == marks
-
-
-@pytest.mark.parametrize(
-    ("words", "never"),
-    [
-        ([")", *WORDS[:30], ".", *WORDS[:30], "."], 1),  # closes, but no sentence
-        ([*WORDS[:29], ";", ")", *WORDS[:29], "."], 31),  # half an end
-    ],
-)
-def test_what_closes_elsewhere_is_no_end(words, never):
-    bounds = cut(words, words, [(k, k) for k in range(len(words))])
-    assert len(bounds) > 2 and (never, never) not in bounds
-
-
-def test_leaders_are_cut_like_words():
+def test_leaders_are_split_like_words():
     """Dots that lead to the number of a page: a part each, for there is nothing to see in them."""
     src = tgt = [*sentences(3, 19), *["."] * 300, *sentences(3, 19)]
-    sizes = np.diff(np.array(cut(src, tgt, [(k, k) for k in range(len(src))])), axis=0)
+    sizes = np.diff(np.array(split_words(src, tgt, [(k, k) for k in range(len(src))])), axis=0)
     assert sizes.max() <= 20
-
-
-def test_many_closing_marks_take_no_time():
-    """A line of 60,000 took seconds when each looked at all before it."""
-    words = [".", *[")"] * 60_000]
-    side = cuts._side(words, [])
-    assert side.after.tolist() == [len(words)] * len(words)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -162,22 +108,21 @@ def test_what_one_side_alone_has_does_not_keep_the_rest_together(turned):
     links = [(k if k < 200 else k + 1500, k) for k in range(400)]
     if turned:
         src, tgt, links = tgt, src, [(j, i) for i, j in links]
-    sizes = np.diff(np.array(cut(src, tgt, links)), axis=0)
+    sizes = np.diff(np.array(split_words(src, tgt, links)), axis=0)
     assert sizes.min(axis=1).max() <= 40
 
 
-def test_a_sentence_is_cut_inside_only_if_it_is_long_by_itself():
+def test_a_sentence_is_split_inside_only_if_it_is_long_by_itself():
     """As in a line of its own."""
     one = [*WORDS[:24], ",", *WORDS[:24], ",", *WORDS[:8], "."]
     size = len(one)
-    assert size < cuts.LONG
-    found = cut(one * 4, one * 4, [(k, k) for k in range(4 * size)])
+    assert size < LONG
+    found = split_words(one * 4, one * 4, [(k, k) for k in range(4 * size)])
     assert found == [(size * k, size * k) for k in range(5)]
     long = [*WORDS[:40], ",", *WORDS[:40], "."]
     linked = [(k, k) for k in range(4 * len(long))]
-    assert len(cut(long * 4, long * 4, linked)) == 9
-    i, j = np.array(linked).T
-    again = cuts.cut(long * 4, long * 4, i, j, np.ones(len(i)), again=True)
+    assert len(split_words(long * 4, long * 4, linked)) == 9
+    again = split_words(long * 4, long * 4, linked, again=True)
     assert len(again) == 5  # what a look at one sentence alone may show is left for later
 
 
@@ -188,25 +133,25 @@ def test_either_side_may_be_long(turned):
     links = [(k, k) for k in range(25)] + [(25, 28)] + [(26 + k, 35 + k) for k in range(24)]
     if turned:
         src, tgt, links = tgt, src, [(j, i) for i, j in links]
-    assert max(map(len, (src, tgt))) > cuts.LONG > min(map(len, (src, tgt)))
-    assert (29, 26)[:: 1 if turned else -1] in cut(src, tgt, links)
+    assert max(map(len, (src, tgt))) > LONG > min(map(len, (src, tgt)))
+    assert (29, 26)[:: 1 if turned else -1] in split_words(src, tgt, links)
 
 
 def test_an_end_that_is_linked_to_a_pause_is_an_end():
-    """Inside a sentence this cut would be cheaper, but is not looked for."""
+    """Inside a sentence this split would be cheaper, but is not looked for."""
     src, tgt = ([*WORDS[:29], mark, *WORDS[30:59], "."] for mark in ".,")
-    assert cut(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (30, 30), (60, 60)]
+    assert split_words(src, tgt, [(k, k) for k in range(60)]) == [(0, 0), (30, 30), (60, 60)]
 
 
 def test_half_ends_are_used_if_both_sides_have_them():
     half, none = ([*WORDS[:29], mark, *WORDS[30:59], "."] for mark in ";z")
     words = [(k, k) for k in range(60) if k != 29]
-    assert cut(half, half, words) == [(0, 0), (30, 30), (60, 60)]
+    assert split_words(half, half, words) == [(0, 0), (30, 30), (60, 60)]
     for src, tgt in ((half, none), (none, half)):
-        assert cut(src, tgt, words) == [(0, 0), (60, 60)]
+        assert split_words(src, tgt, words) == [(0, 0), (60, 60)]
 
 
-def ended(*sizes):
+def make_sentences(*sizes):
     return [word for size in sizes for word in [*WORDS[: size - 1], "."]]
 
 
@@ -214,35 +159,35 @@ def test_sentences_are_rather_paired_one_by_one():
     """The second is linked to nothing, and the first to the second of the target: two for the first
     and one for both others would lose no link and have parts of equal size."""
     links = [(k, k) for k in range(19)] + [(k, k) for k in range(50, 70)] + [(19, 20)]
-    found = cut(ended(40, 10, 30), ended(20, 20, 40), links)
+    found = split_words(make_sentences(40, 10, 30), make_sentences(20, 20, 40), links)
     assert found == [(0, 0), (40, 20), (50, 40), (80, 80)]
 
 
-def test_half_ends_do_not_count_in_that():
+def test_half_ends_do_not_count_when_sentences_are_paired():
     src = [*WORDS[:19], ".", *WORDS[:19], "."]
     tgt = [*WORDS[:15], ";", *WORDS[16:21], ".", *WORDS[:19], "."]
     links = [(k, k) for k in range(12)] + [(k + 20, k + 22) for k in range(19)]
     stray = [(k + 20, k + 16) for k in range(3)]  # the second, in what follows the semicolon
-    assert cut(src, tgt, [*links, *stray]) == [(0, 0), (20, 22), (40, 42)]
+    assert split_words(src, tgt, [*links, *stray]) == [(0, 0), (20, 22), (40, 42)]
 
 
 @pytest.mark.parametrize(("end", "crossed"), [(".", True), (";", False)])
 def test_between_full_ends_more_links_may_cross(end, crossed):
     src = tgt = [*WORDS[:59], end, *WORDS[:59], end]
     links = [(k, k) for k in range(120)] + [(k, k + 60) for k in range(10)]
-    assert ((60, 60) in cut(src, tgt, links)) is crossed
+    assert ((60, 60) in split_words(src, tgt, links)) is crossed
 
 
-@pytest.mark.parametrize(("crossing", "cuts_it"), [(6, True), (10, False)])
-def test_after_an_end_of_one_side_no_more_may_cross_than_elsewhere(crossing, cuts_it):
+@pytest.mark.parametrize(("crossing", "is_split"), [(6, True), (10, False)])
+def test_after_an_end_of_one_side_no_more_may_cross_than_elsewhere(crossing, is_split):
     """Though it is a full one."""
     src, tgt = [*WORDS[:99], ".", *WORDS[:99], "."], [*WORDS[:99], "x", *WORDS[:99], "."]
     links = [(k, k) for k in range(200) if k != 99] + [(k, k + 100) for k in range(crossing)]
-    assert (100 in [p for p, _ in cut(src, tgt, links)]) is cuts_it
+    assert (100 in [p for p, _ in split_words(src, tgt, links)]) is is_split
 
 
-def test_without_punctuation_long_lines_are_cut_between_neighbours():
-    bounds = cut(WORDS, WORDS, [(k, k) for k in range(400)])
+def test_without_punctuation_long_lines_are_split_between_neighbours():
+    bounds = split_words(WORDS, WORDS, [(k, k) for k in range(400)])
     sizes = np.diff(np.array(bounds), axis=0)
     assert len(bounds) > 2 and sizes.max() < 100 and (sizes[:, 0] == sizes[:, 1]).all()
 
@@ -250,16 +195,16 @@ def test_without_punctuation_long_lines_are_cut_between_neighbours():
 def test_a_stray_link_does_not_keep_two_sentences_together():
     src, tgt = sentences(6, 19), sentences(6, 19)
     links = [(k, k) for k in range(120)]
-    whole = cut(src, tgt, links)
-    assert cut(src, tgt, [*links, (3, 111)]) == whole
+    whole = split_words(src, tgt, links)
+    assert split_words(src, tgt, [*links, (3, 111)]) == whole
 
 
-def test_what_many_links_cross_is_not_cut():
-    """Two halves that have changed places: any cut between them would lose one."""
+def test_what_many_links_cross_is_not_split():
+    """Two halves that have changed places: any split between them would lose one."""
     src, tgt = sentences(6, 19), sentences(6, 19)
     links = [(k, (k + 60) % 120) for k in range(120)]
-    assert cut(src, tgt, links) == [(0, 0), (120, 120)]
-    assert len(cut(src, tgt, [(k, k) for k in range(60)] + links[60:64])) > 2
+    assert split_words(src, tgt, links) == [(0, 0), (120, 120)]
+    assert len(split_words(src, tgt, [(k, k) for k in range(60)] + links[60:64])) > 2
 
 
 def test_ends_that_are_linked_to_others_are_put_right_by_the_words():
@@ -267,24 +212,26 @@ def test_ends_that_are_linked_to_others_are_put_right_by_the_words():
     src = tgt = sentences(6, 19)
     words = [(k, k) for k in range(120) if k % 20 != 19]
     marks = [(k, k - 20) for k in range(39, 120, 20)]
-    assert cut(src, tgt, [*words, *marks]) == [(20 * k, 20 * k) for k in range(7)]
+    assert split_words(src, tgt, [*words, *marks]) == [(20 * k, 20 * k) for k in range(7)]
     short = sentences(40, 4)
     words = [(k, k) for k in range(200) if k % 5 != 4]
     marks = [(k, k - 70) for k in range(74, 200, 5)]  # more of them than may cross
-    assert len(cut(short, short, [*words, *marks])) == 41
+    assert len(split_words(short, short, [*words, *marks])) == 41
 
 
-def test_before_another_look_only_sure_cuts_are_made():
-    """What is cut then cannot be seen together any more."""
+def test_before_another_look_only_sure_splits_are_made():
+    """What is split then cannot be seen together any more."""
     src = tgt = sentences(6, 19)
     links = [(k, k) for k in range(120)]
     stray = [(k, k + 60) for k in range(5)]  # five links over the first three ends
     i, j = np.array(sorted([*links, *stray]), np.int64).T
-    lengths = SimpleNamespace(offsets=np.array([0, 120]), words=np.arange(120))
+    lengths = Pieces(np.zeros(120), np.arange(120), np.array([0, 120]), np.array([120]))
     found = SimpleNamespace(offsets=np.array([0, len(i)]), src=i, tgt=j, score=np.ones(len(i)))
 
     def ends(again):
-        rows = cuts.parts(np.array([0]), np.array([again]), found, [src], [tgt], lengths, lengths)
+        rows = long_pairs.split_long_pairs(
+            np.array([0]), np.array([again]), found, [src], [tgt], lengths, lengths
+        )
         return set(rows[:, 2].tolist())
 
     assert ends(again=False) == {40, 80, 100, 120}
@@ -294,35 +241,36 @@ def test_before_another_look_only_sure_cuts_are_made():
 @pytest.mark.parametrize(
     "links", [[], [(0, 0)], [(99, 0)], [(0, 99)], [(k, 5) for k in range(100)]]
 )
-def test_where_there_is_nothing_to_cut_by_the_pair_stays_whole(links):
-    assert cut(WORDS[:100], WORDS[:100], links) == [(0, 0), (100, 100)]
+def test_where_there_is_nothing_to_split_by_the_pair_stays_whole(links):
+    assert split_words(WORDS[:100], WORDS[:100], links) == [(0, 0), (100, 100)]
 
 
-def test_other_links_than_those_of_neighbours_do_not_tell_where_to_cut():
-    assert cut(WORDS[:200], WORDS[:200], [(k, k) for k in range(0, 200, 2)]) == [(0, 0), (200, 200)]
+def test_other_links_than_those_of_neighbours_do_not_tell_where_to_split():
+    links = [(k, k) for k in range(0, 200, 2)]
+    assert split_words(WORDS[:200], WORDS[:200], links) == [(0, 0), (200, 200)]
 
 
 def test_without_links_ends_tell_nothing():
-    assert cut(sentences(6, 19), sentences(6, 19), []) == [(0, 0), (120, 120)]
+    assert split_words(sentences(6, 19), sentences(6, 19), []) == [(0, 0), (120, 120)]
 
 
-def test_one_word_has_nothing_to_cut():
-    assert cut(["a", ".", "b"], ["x"], [(0, 0)]) == [(0, 0), (3, 1)]
+def test_one_word_cannot_be_split():
+    assert split_words(["a", ".", "b"], ["x"], [(0, 0)]) == [(0, 0), (3, 1)]
 
 
-def test_too_many_ends_to_try_them_all_are_cut_by_their_links(monkeypatch):
+def test_too_many_ends_to_try_them_all_are_split_by_their_links(monkeypatch):
     """The table of all places with all others would not fit into memory."""
-    monkeypatch.setattr(cuts, "_MOST", 1)
+    monkeypatch.setattr(long_pairs, "_MAX_CELLS", 1)
     src = tgt = sentences(6, 19)
-    assert len(cut(src, tgt, [(k, k) for k in range(120)])) == 7
-    assert (20, 20) not in cut(src, tgt, [(k, k) for k in range(120) if k % 20 != 19])
+    assert len(split_words(src, tgt, [(k, k) for k in range(120)])) == 7
+    assert (20, 20) not in split_words(src, tgt, [(k, k) for k in range(120) if k % 20 != 19])
 
 
-def test_parts_may_begin_further_back_than_the_cuts_that_are_looked_at_one_by_one():
-    """So a stretch that cannot be cut does not keep all that is before it."""
-    near = cuts._starts(1000)
-    assert {0, 1000 - 512, 1000 - 128, *range(1000 - cuts._REACH, 1000)} <= set(near)
-    assert list(cuts._starts(3)) == [0, 1, 2]
+def test_parts_may_begin_further_back_than_the_splits_that_are_tried_one_by_one():
+    """So a stretch that cannot be split does not keep all that is before it."""
+    near = range(1000 - long_pairs._REACH, 1000)
+    assert {0, 1000 - 512, 1000 - 128, *near} <= set(long_pairs._list_starts(1000))
+    assert sorted(long_pairs._list_starts(3)) == [0, 1, 2]
 
 
 @st.composite
@@ -334,23 +282,24 @@ def linked(draw):
 
 @settings(deadline=None)
 @given(linked(), st.lists(st.tuples(st.integers(0, 71), st.integers(0, 91)), max_size=20))
-def test_what_crosses_each_cut(found, places):
+def test_what_crosses_each_split(found, places):
     links, scores = found
     i, j = np.array(links, np.int64).reshape(-1, 2).T
     p, q = np.array(sorted(places), np.int64).reshape(-1, 2).T
-    table = cuts._grid(np.unique(p), np.unique(q), i, j, scores)
-    for a, b, crossing in zip(p, q, cuts._crossing(i, j, scores, p, q), strict=True):
+    rows, columns = np.unique(p), np.unique(q)
+    look = Look(None, None, i, j, scores, ())
+    table = long_pairs.cross_all(rows, columns, look)
+    for a, b, crossing in zip(p, q, long_pairs.cross_each(p, q, look), strict=True):
         apart = [(x < a) != (y < b) for x, y in links]
         assert crossing == pytest.approx(scores[apart].sum(), abs=1e-4)
-        cell = table[np.unique(p) == a, np.unique(q) == b]
-        assert cell == pytest.approx(crossing, abs=1e-4)
+        assert table[rows == a, columns == b] == pytest.approx(crossing, abs=1e-4)
 
 
 @settings(deadline=None)
 @given(linked(), st.lists(st.sampled_from(["a", "b", ",", ".", '"']), min_size=91, max_size=91))
 def test_parts_divide_both_sides(found, words):
     links, scores = found
-    bounds = np.array(cut(words[:71], words, links, scores))
+    bounds = np.array(split_words(words[:71], words, links, scores))
     assert bounds[0].tolist() == [0, 0] and bounds[-1].tolist() == [71, 91]
     assert (np.diff(bounds, axis=0) > 0).all()
     for p, q in bounds[1:-1].tolist():
@@ -358,25 +307,25 @@ def test_parts_divide_both_sides(found, words):
         assert ends or (p - 1, q - 1) in links
 
 
-def test_no_other_cuts_are_cheaper():
-    """Of all subsets of a few possible cuts."""
+def test_no_other_splits_are_cheaper():
+    """Of all subsets of a few possible ones."""
     rng = np.random.default_rng(3)
     for _ in range(30):
-        src, tgt = (np.sort([0, *rng.integers(1, 100, 7), 100]) for _ in range(2))
-        own, surplus = np.array([0, *rng.uniform(-2, 5, 7), 0]), rng.integers(-1, 2, 9)
-        possible = cuts.Cuts(src, tgt, own, np.ones(9, bool), surplus)
+        src, tgt = (sorted([0, *rng.integers(1, 100, 7).tolist(), 100]) for _ in range(2))
+        own, surplus = [0, *rng.uniform(-2, 5, 7).tolist(), 0], rng.integers(-1, 2, 9).tolist()
+        possible = [Split(*row) for row in zip(src, tgt, [True] * 9, own, surplus, strict=True)]
 
-        def cost(chosen, possible=possible):
-            some = possible.only(chosen)
-            sizes = np.diff(np.stack([some.src, some.tgt], axis=1), axis=0)
-            if (sizes <= 0).any():
-                return np.inf
-            uneven = cuts._UNEVEN * np.abs(np.diff(some.surplus)).sum()
-            return some.cost.sum() + uneven + ((sizes.max(axis=1) / cuts._EASY) ** 2).sum()
+        def cost(chosen):
+            total = sum(split.cost for split in chosen)
+            for first, last in pairwise(chosen):
+                sizes = last.src - first.src, last.tgt - first.tgt
+                total += np.inf if min(sizes) <= 0 else (max(sizes) / long_pairs._EASY) ** 2
+                total += long_pairs._UNEVEN * abs(last.surplus - first.surplus)
+            return total
 
         subsets = [[k + 1 for k in range(7) if number >> k & 1] for number in range(128)]
-        least = min(cost(np.array([0, *subset, 8])) for subset in subsets)
-        assert cost(cuts._cheapest(possible)) == pytest.approx(least)
+        least = min(cost([possible[k] for k in (0, *subset, 8)]) for subset in subsets)
+        assert cost(choose_splits(possible)) == pytest.approx(least)
 
 
 # ---- in the engine ----
@@ -404,12 +353,12 @@ def sample():
 def test_joined_sentences_keep_their_links(sample):
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
     pairs = sample * 3
-    assert sum(len(s.split()) for s, _ in pairs) > cuts.LONG
+    assert sum(len(s.split()) for s, _ in pairs) > LONG
     alone, together = moved(aligner, pairs), set(joined(aligner, pairs))
     assert len(alone & together) > 0.95 * max(len(alone), len(together))
 
 
-def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypatch):
+def test_very_long_pairs_are_split_anew_by_what_their_parts_show(sample, monkeypatch):
     """Those alone: a first look at many words at once is the worse for it."""
     asked = []
 
@@ -417,13 +366,13 @@ def test_very_long_pairs_are_cut_anew_by_what_their_parts_show(sample, monkeypat
         asked.append(pairs.tolist())
         return keep(pairs, *rest)
 
-    keep = cuts.parts
-    monkeypatch.setattr(cuts, "parts", spy)
+    keep = long_pairs.split_long_pairs
+    monkeypatch.setattr(long_pairs, "split_long_pairs", spy)
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
     some = [[*sample * 3][:n] for n in (1, 8, 24, 9)]
     src, tgt = ([" ".join(pair[side] for pair in each) for each in some] for side in (0, 1))
     sizes = [max(len(s.split()), len(t.split())) for s, t in zip(src, tgt, strict=True)]
-    assert cuts.LONG < sizes[1] < sizes[3] < 2 * cuts.LONG < sizes[2] < 4 * cuts.LONG
+    assert LONG < sizes[1] < sizes[3] < 2 * LONG < sizes[2] < 4 * LONG
     assert [len(one.src) for one in aligner.align_batch(src, tgt)] == [len(s.split()) for s in src]
     assert asked == [[1, 2, 3], [2]]
 
@@ -435,7 +384,8 @@ def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
     one = WORDS[:30]
 
     def looks(src, tgt):
-        return cuts.looks([src], [tgt], *map(tokenizer.encode_many, ([src], [tgt]))).tolist()
+        pieces = map(tokenizer.encode_many, ([src], [tgt]))
+        return long_pairs.count_looks([src], [tgt], *pieces).tolist()
 
     for end in (".", "...", "?!", '."', "。」", ";", "house.", "house:"):
         two = [*WORDS[:14], end, *WORDS[:14], end]
@@ -451,7 +401,7 @@ def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
         [4],
     ]
     src, tgt = (" ".join(pair[side] for pair in sample[:3]) for side in (0, 1))
-    assert cuts.SEVERAL < len(src.split()) < cuts.LONG
+    assert SEVERAL < len(src.split()) < LONG
     assert set(aligner.align_pair(src, tgt)) == moved(aligner, sample[:3])
 
 
@@ -461,7 +411,7 @@ def test_same_links_for_all_chunks_and_threads(sample, mode):
     src, tgt = ([" ".join(pair[side] for pair in some) for some in pairs] for side in (0, 1))
     load = {"backend": "cpu", "symmetrize": mode, "nulls": True, "threads": 2}
     wanted = Aligner.load(langs="en-fr", **load).align_batch(src, tgt)
-    assert any(len(one.src) > 2 * cuts.LONG for one in wanted)
+    assert any(len(one.src) > 2 * LONG for one in wanted)
     for one in wanted:
         assert len(one.src_null) == len(one.src) and len(one.tgt_null) == len(one.tgt)
     for size in (1, 3, 100):
@@ -473,14 +423,14 @@ def test_same_links_for_all_chunks_and_threads(sample, mode):
         assert [one.tgt_null for one in turned] == [one.src_null for one in wanted]
 
 
-def test_an_error_while_cutting_is_raised_after_what_came_before(sample, monkeypatch):
+def test_an_error_while_splitting_is_raised_after_what_came_before(sample, monkeypatch):
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=2)
     long = [" ".join(pair[side] for pair in sample * 3) for side in (0, 1)]
 
     def fail(*arguments):
         raise RuntimeError("no scissors")
 
-    monkeypatch.setattr(cuts, "parts", fail)
+    monkeypatch.setattr(long_pairs, "split_long_pairs", fail)
     found = aligner.align([sample[0][0], long[0]], [sample[0][1], long[1]], chunk=1)
     assert len(next(found)) > 0
     with pytest.raises(RuntimeError, match="no scissors"):

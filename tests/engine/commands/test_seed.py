@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ from ....engine.statistical.model import StatisticalModel
 from ....engine.text.files import read_lines
 from ...support.guarded import run_guarded
 from ...support.made_up_language import make_corpus, measure_f1
+
+PAGE = Path(__file__).parents[3] / "docs" / "seed.md"
 
 
 def write_sides(folder: Path, src, tgt) -> tuple[str, str]:
@@ -119,3 +125,22 @@ def test_help_is_short_and_grouped():
     text = run_seed("-h").stdout
     for title in ("Output:", "Learning:", "Model:", "General:"):
         assert f"\n{title}" in text
+
+
+def test_the_commands_and_the_code_of_the_page_work(tmp_path):
+    for name in ("corpus", "new"):
+        write_sides(tmp_path, *make_corpus(40, random_seed=3)[:2])
+        (tmp_path / "src").rename(tmp_path / f"{name}.en")
+        (tmp_path / "tgt").rename(tmp_path / f"{name}.fr")
+    text = PAGE.read_text("utf-8")
+    commands = re.findall(r"^mx-seed .*new.*|^mx-seed .*corpus.links$", text, re.MULTILINE)
+    assert len(commands) == 3
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path, env={"PATH": tools})
+    assert (tmp_path / "new.links").read_text() == (tmp_path / "corpus.links").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("0-0 1-1 2-2\n[(0, 0), (1, 1), (2, 2), (3, 3)] [")

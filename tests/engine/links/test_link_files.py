@@ -72,6 +72,10 @@ def test_reverse_swaps_the_sides_of_both_formats():
     assert parse_link_file(["1 1 2 S"], "g", reverse=True).sentences == [gold([(1, 0)])]
 
 
+def test_links_of_a_file_are_all_its_links_sorted():
+    assert parse_link_file(["2p1 0-0", ""], "g").all_links() == [[(0, 0), (2, 1)], []]
+
+
 def test_a_naacl_file_grows_to_the_length_of_the_others_and_a_line_file_does_not():
     assert parse_link_file(NAACL, "g").fit_length(5, "t").sentences[3:] == [EMPTY_GOLD, EMPTY_GOLD]
     with pytest.raises(InputError, match="g names sentence 3, but t has 2 sentences"):

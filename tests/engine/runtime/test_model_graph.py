@@ -1,4 +1,4 @@
-"""Our ops in a graph: how they are marked for TensorRT, and that the kernels' twins can stand in."""
+"""Our ops in a graph: how they are marked for TensorRT, and the kernels' twins in their place."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from ....engine.runtime.reference import leaky_attention, static_attention
 @pytest.fixture(scope="module")
 def fused():
     torch = pytest.importorskip("torch")
-    from ....export.graph.fuse import fuse
-    from ....export.graph.mask_align import plain_graph, weights_of
+    from ....export.graph.fusion import fuse_attention
+    from ....export.graph.plain import build_plain_graph, collect_weights
     from ....trainer.config import ModelConfig
     from ....trainer.networks.mask_align import MaskAlign
 
@@ -28,7 +28,9 @@ def fused():
         width=64, ff=32, heads=2, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
         src_vocab=50, tgt_vocab=50,
     )  # fmt: skip
-    return fuse(plain_graph(config, weights_of(MaskAlign(config).eval())), config)[0]
+    return fuse_attention(
+        build_plain_graph(config, collect_weights(MaskAlign(config).eval())), config
+    )[0]
 
 
 def test_marking_changes_nothing_but_the_attribute(fused):

@@ -183,7 +183,7 @@ def test_mistakes_are_explained(corpus, aligner):
     src, tgt, _ = corpus
     for call, message in (
         (lambda: StatisticalAligner.learn(src, tgt, threshold=0), "threshold must be above 0"),
-        (lambda: StatisticalAligner.learn(src, tgt, max_pairs=1), "max_pairs must be a number"),
+        (lambda: StatisticalAligner.learn(src, tgt, max_pairs=1), "max_pairs must be at least 2"),
         (lambda: StatisticalAligner.learn(src, tgt[:-1]), "the target ends after 399 sentences"),
         (
             lambda: StatisticalAligner.learn(src, tgt, ibm1_rounds=0, hmm_rounds=0),

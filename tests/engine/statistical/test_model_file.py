@@ -148,8 +148,8 @@ CHANGES = {
     ),
     "impossible values": set_value("src_totals", 0, -1),
     "fwd_null has": lambda header, arrays: arrays.update(fwd_null=arrays["fwd_null"][1:]),
-    "a jump weighs 0": set_value("fwd_jump", 0, 0),
-    "a start weighs 0": set_value("bwd_start", 0, 0),
+    "a weight of fwd_jump is 0": set_value("fwd_jump", 0, 0),
+    "a weight of bwd_start is 0": set_value("bwd_start", 0, 0),
 }
 
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from ....engine.bundle.bundle import Bundle
 from ....engine.runtime.gpu.kernels.launch import find_archive
 from ....export import bundling
-from ....export.check import verify
-from ....export.check.probe import feeds, open_session
+from ....export.check import conversion, verification
+from ....export.check.probe import make_feeds, open_session
 from ....export.commands.export import main
 from ....trainer.networks.weights import load_network
 from ...support.random_runs import write_run
@@ -30,8 +30,8 @@ def export(*arguments: object) -> Result:
 @pytest.fixture(scope="module")
 def exported(random_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     path = tmp_path_factory.mktemp("out") / "de-en.mx"
-    precisions = [x for p in ("fp32", "fp16", "int8") for x in ("--precision", p)]
-    result = export(random_run, "-o", path, "--langs", "de-en", *precisions)
+    dtypes = [x for p in ("fp32", "fp16", "int8") for x in ("--dtype", p)]
+    result = export(random_run, "-o", path, "--langs", "de-en", *dtypes)
     assert result.exit_code == 0, result.output
     return path, result
 
@@ -63,11 +63,11 @@ def test_what_it_says(exported: tuple[Path, Result]) -> None:
 
 def test_every_graph_gives_pytorch_scores(random_run: Path, exported: tuple[Path, Result]) -> None:
     model, _ = load_network(random_run)
-    batch = feeds([np.array([5, 6, 7], np.int32)], [np.array([8, 9], np.int32)])
-    wanted = verify.expected(model, batch)["scores"]
+    batch = make_feeds([np.array([5, 6, 7], np.int32)], [np.array([8, 9], np.int32)])
+    wanted = verification.run_network(model, batch)["scores"]
     bundle = Bundle.load(exported[0])
-    for precision, allowed in (("fp32", 1e-5), ("fp16", 0.01), ("int8", 0.1)):
-        (found,) = open_session(bundle.read_graph(precision)).run(["scores"], batch)
+    for dtype, allowed in (("fp32", 1e-5), ("fp16", 0.01), ("int8", 0.1)):
+        (found,) = open_session(bundle.read_graph(dtype)).run(["scores"], batch)
         np.testing.assert_allclose(found, wanted, atol=allowed)
 
 
@@ -78,8 +78,8 @@ def test_the_same_run_gives_the_same_bundle(
     result = export(random_run, "-o", path, "--langs", "de-en", "--name", "de-en", "-q")
     assert result.exit_code == 0 and result.output == ""
     first, again = Bundle.load(exported[0]), Bundle.load(path)
-    for precision in again.dtypes:
-        assert first.read_graph(precision) == again.read_graph(precision)
+    for dtype in again.dtypes:
+        assert first.read_graph(dtype) == again.read_graph(dtype)
 
 
 def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
     for name, text in lines.items():
         (tmp_path / name).write_text(text)
     gold = [x for n in lines for x in ("--gold" if n == "gold" else f"--gold-{n}", tmp_path / n)]
-    result = export(run, "-o", tmp_path / "m", "--zip", "--precision", "fp32", *gold)
+    result = export(run, "-o", tmp_path / "m", "--zip", "--dtype", "fp32", *gold)
     assert result.exit_code == 0, result.output
     bundle = Bundle.load(tmp_path / "m.zip")
     src, tgt = bundle.tokenizers
@@ -107,7 +107,7 @@ def test_without_any_text(random_run: Path, tmp_path: Path) -> None:
     bundle = Bundle.load(tmp_path / "m.mx")
     assert bundle.dtypes == ("fp32", "fp16")
     assert bundle.threshold() == 0.2
-    result = export(bare, "-o", tmp_path / "n.mx", "--precision", "int8")
+    result = export(bare, "-o", tmp_path / "n.mx", "--dtype", "int8")
     assert result.exit_code == 2
     assert not (tmp_path / "n.mx").exists()
 
@@ -153,7 +153,7 @@ def test_gold_files_cannot_be_pipes(random_run: Path, tmp_path: Path) -> None:
 def test_a_graph_that_differs_is_not_exported(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(verify.TOLERANCE, "fp32", 1e-12)
+    monkeypatch.setitem(verification.TOLERANCE, "fp32", 1e-12)
     said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx")
     assert "the fp32 graph differs from the PyTorch model" in said
 
@@ -161,8 +161,8 @@ def test_a_graph_that_differs_is_not_exported(
 def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(verify.TOLERANCE, "fp16", 1e-12)
-    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--precision", "fp16")
+    monkeypatch.setitem(verification.TOLERANCE, "fp16", 1e-12)
+    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--dtype", "fp16")
     assert "the fp16 graph differs from the PyTorch model" in said
     result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "none")
     assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
@@ -173,7 +173,9 @@ def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
 def test_an_attention_that_is_not_recognised(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundling, "fuse", lambda graph, config: (graph, {"Symmetrize": 1}))
+    monkeypatch.setattr(
+        bundling, "fuse_attention", lambda graph, config: (graph, {"Symmetrize": 1})
+    )
     said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx")
     assert "0 mx.MaskedAttention instead of 4" in said
 
@@ -182,9 +184,9 @@ def test_int8_that_is_not_good_enough_is_left_out(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it becomes good enough by rounding."""
-    monkeypatch.setattr(bundling.text, "link_f1", lambda *links: bundling.LEAST_F1 - 1e-5)
+    monkeypatch.setattr(conversion, "link_f1", lambda *links: conversion.LEAST_F1 - 1e-5)
     result = export(random_run, "-o", tmp_path / "m.mx")
-    assert f"link f1 {bundling.LEAST_F1}" in result.stderr
+    assert f"link f1 {conversion.LEAST_F1}" in result.stderr
     assert "int8 left out: it must keep a link F1" in result.stderr
     assert Bundle.load(tmp_path / "m.mx").dtypes == ("fp32", "fp16")
 
@@ -202,6 +204,13 @@ def test_wrong_flags(random_run: Path, tmp_path: Path) -> None:
     )
     missing = refused(tmp_path, random_run, "-o", out, "--probe", tmp_path / "a", tmp_path / "b")
     assert "does not exist" in missing
+
+
+def test_the_old_name_of_a_flag_is_answered_with_the_new_one(
+    random_run: Path, tmp_path: Path
+) -> None:
+    said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--precision", "fp32")
+    assert said == "mx-export: --precision is now --dtype\n"
 
 
 def test_an_existing_bundle(exported: tuple[Path, Result], random_run: Path) -> None:
@@ -227,13 +236,13 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "--precision" in done.stdout
+    assert "--dtype" in done.stdout
 
 
 def test_kernels_go_into_the_bundle(random_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     path = tmp_path / "gpu.mx"
-    result = export(random_run, "-o", path, "--precision", "fp32", "--kernels", "sm_80")
+    result = export(random_run, "-o", path, "--dtype", "fp32", "--kernels", "sm_80")
     assert result.exit_code == 0, result.output
     assert "kernels: symmetrize.fp32 for kernels.sm_80.zip" in result.stderr
     found = find_archive(Bundle.load(path), (8, 9))

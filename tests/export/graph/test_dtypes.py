@@ -4,17 +4,20 @@ import numpy as np
 import onnx
 import pytest
 
-from ....export.check.probe import feeds, open_session
-from ....export.check.verify import verify
-from ....export.graph.dtypes import find_ranges, half, int8, products
-from ....export.graph.fuse import fuse
-from ....export.graph.mask_align import OUTPUTS, plain_graph, weights_of
+from ....engine.runtime.model_graph import OUTPUTS
+from ....export.check.probe import make_feeds, open_session
+from ....export.check.verification import verify_graph
+from ....export.graph.dtypes import convert_to_fp16, convert_to_int8, find_products, find_ranges
+from ....export.graph.fusion import fuse_attention
+from ....export.graph.plain import build_plain_graph, collect_weights
 from ....trainer.config import ModelConfig
 from ...support.random_runs import SMALL, random_model
 
 
-def fused(config: ModelConfig) -> onnx.ModelProto:
-    return fuse(plain_graph(config, weights_of(random_model(config))), config)[0]
+def fuse_random(config: ModelConfig) -> onnx.ModelProto:
+    return fuse_attention(build_plain_graph(config, collect_weights(random_model(config))), config)[
+        0
+    ]
 
 
 def pairs(n: int, seed: int = 1) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -24,52 +27,52 @@ def pairs(n: int, seed: int = 1) -> tuple[list[np.ndarray], list[np.ndarray]]:
     )  # type: ignore[return-value]
 
 
-def quantized(graph: onnx.ModelProto) -> onnx.ModelProto:
+def quantize(graph: onnx.ModelProto) -> onnx.ModelProto:
     src, tgt = pairs(20)
-    single = (feeds([s], [t]) for s, t in zip(src, tgt, strict=True))
-    return int8(graph, find_ranges(graph, single))
+    single = (make_feeds([s], [t]) for s, t in zip(src, tgt, strict=True))
+    return convert_to_int8(graph, find_ranges(graph, single))
 
 
-@pytest.mark.parametrize("make", [half, quantized], ids=["fp16", "int8"])
+@pytest.mark.parametrize("make", [convert_to_fp16, quantize], ids=["fp16", "int8"])
 def test_valid_and_close(variant: ModelConfig, make) -> None:
-    graph = make(fused(variant))
+    graph = make(fuse_random(variant))
     onnx.checker.check_model(graph, full_check=True)
     onnx.shape_inference.infer_shapes(graph, strict_mode=True, data_prop=True)
-    precision = "fp16" if make is half else "int8"
-    worst = verify(random_model(variant), graph, precision, 30, None)
-    assert worst.value < (0.01 if make is half else 0.25)
+    dtype = "fp16" if make is convert_to_fp16 else "int8"
+    worst = verify_graph(random_model(variant), graph, dtype, 30, None)
+    assert worst.value < (0.01 if make is convert_to_fp16 else 0.25)
 
 
 def test_half_the_size() -> None:
-    graph = fused(SMALL)
-    stored = {t.name: t.data_type for t in half(graph).graph.initializer}
+    graph = fuse_random(SMALL)
+    stored = {t.name: t.data_type for t in convert_to_fp16(graph).graph.initializer}
     real = [name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT]
     assert real == ["positions.rates"]
 
 
 def test_the_products_that_decide_the_scores_stay_exact() -> None:
-    graph = fused(SMALL)
-    chosen = {node.input[1] for node in products(graph)}
+    graph = fuse_random(SMALL)
+    chosen = {node.input[1] for node in find_products(graph)}
     last = SMALL.decoder_layers - 1
     assert not [name for name in chosen if f"cross.{last}." in name]
     assert "fwd.decoder.attention.0.query.weight" not in chosen
     assert "fwd.decoder.attention.1.query.weight" in chosen
-    kept = [node for node in quantized(graph).graph.node if node.op_type == "Gemm"]
+    kept = [node for node in quantize(graph).graph.node if node.op_type == "Gemm"]
     assert len(kept) == 6  # first query, last query, last key; in two directions
 
 
 def test_int8_does_not_depend_on_the_batch() -> None:
-    session = open_session(quantized(fused(SMALL)))
+    session = open_session(quantize(fuse_random(SMALL)))
     src, tgt = pairs(5, seed=2)
-    (together,) = session.run(["scores"], feeds(src, tgt))
+    (together,) = session.run(["scores"], make_feeds(src, tgt))
     for i in range(5):
-        (alone,) = session.run(["scores"], feeds([src[i]], [tgt[i]]))
+        (alone,) = session.run(["scores"], make_feeds([src[i]], [tgt[i]]))
         inside = together[i, : len(src[i]), : len(tgt[i])]
         np.testing.assert_allclose(inside, alone[0], atol=1e-5)
 
 
 def test_outputs_are_float32_in_every_precision() -> None:
-    graph = fused(SMALL)
-    for made in (half(graph), quantized(graph)):
-        results = open_session(made).run(list(OUTPUTS), feeds(*pairs(2)))
+    graph = fuse_random(SMALL)
+    for made in (convert_to_fp16(graph), quantize(graph)):
+        results = open_session(made).run(list(OUTPUTS), make_feeds(*pairs(2)))
         assert {value.dtype for value in results} == {np.dtype(np.float32)}

@@ -5,9 +5,9 @@ import pytest
 
 from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
 from ....engine.runtime.gpu.tensorrt_plans import RTX_CAPABILITIES, build_ahead
-from ....export.graph.dtypes import half
-from ....export.graph.fuse import fuse
-from ....export.graph.mask_align import plain_graph, weights_of
+from ....export.graph.dtypes import convert_to_fp16
+from ....export.graph.fusion import fuse_attention
+from ....export.graph.plain import build_plain_graph, collect_weights
 from ...support.random_runs import random_model
 
 PACKAGE = "tensorrt_rtx"
@@ -24,6 +24,8 @@ def api() -> TensorrtApi:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(RTX_CAPABILITIES))
 def test_every_variant_builds(variant, dtype, api) -> None:
-    graph, _ = fuse(plain_graph(variant, weights_of(random_model(variant))), variant)
-    data = (half(graph) if dtype == "fp16" else graph).SerializeToString()
+    graph, _ = fuse_attention(
+        build_plain_graph(variant, collect_weights(random_model(variant))), variant
+    )
+    data = (convert_to_fp16(graph) if dtype == "fp16" else graph).SerializeToString()
     assert build_ahead(data, 32, 1024, RTX_CAPABILITIES[dtype], api)

@@ -13,7 +13,12 @@ from click.testing import CliRunner
 
 from ....engine.links.link_lines import Gold
 from ....trainer.analysis import paper as analysis
-from ....trainer.analysis.paper import Observation, find_links, prediction_table, punctuation_effect
+from ....trainer.analysis.paper import (
+    Observation,
+    links_by_direction,
+    prediction_table,
+    punctuation_effect,
+)
 from ....trainer.commands import analyze as analysis_cli
 from ....trainer.data.gold import GoldPairs
 from ....trainer.loop.train import train_network
@@ -43,7 +48,7 @@ def test_the_table_of_a_pair_counted_by_hand():
     # Source words: right; predicted right, but NULL has more.
     assert table["bwd"] == {"cPcA": 1, "wPcA": 0, "cPwA": 1, "wPwA": 0}
     assert table["both"] == {"cPcA": 2, "wPcA": 1, "cPwA": 1, "wPwA": 1}
-    assert find_links(one, 0.24) == {
+    assert links_by_direction(one, 0.24) == {
         "soft": [(0, 0), (1, 1)], "fwd": [(0, 0), (1, 1)], "bwd": [(0, 0)],
     }  # fmt: skip
 
@@ -109,7 +114,7 @@ def test_the_observer_sees_what_the_model_does(trained):
     assert np.all((found.fwd >= 0) & (found.fwd <= 1))
     assert np.all(found.scores <= np.maximum(found.fwd.max(), found.bwd.max()))
     empty = observer([], ["a"])
-    assert empty.fwd.shape == (0, 1) and find_links(empty, 0.1)["fwd"] == []
+    assert empty.fwd.shape == (0, 1) and links_by_direction(empty, 0.1)["fwd"] == []
 
 
 def test_the_command_on_a_run(trained, tmp_path):
@@ -130,7 +135,7 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
     from ....export.commands.export import main as export
 
     path = tmp_path / "de-en.mx"
-    flags = ["-o", path, "--langs", "de-en", "--precision", "fp32", "--kernels", "none"]
+    flags = ["-o", path, "--langs", "de-en", "--dtype", "fp32", "--kernels", "none"]
     made = CliRunner().invoke(export, list(map(str, [trained, *flags])))
     assert made.exit_code == 0, made.output
     names = ("gold_src", "gold_tgt", "gold")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ....engine.errors import MxError
-from ....export.graph.dtypes import half
-from ....export.graph.fuse import fuse
-from ....export.graph.mask_align import plain_graph, weights_of
+from ....export.graph.dtypes import convert_to_fp16
+from ....export.graph.fusion import fuse_attention
+from ....export.graph.plain import build_plain_graph, collect_weights
 from ....trainer.run import graph_weights
 from ....trainer.run.graph_weights import student_weights
 from ...support.random_runs import SMALL, random_model
@@ -28,7 +28,7 @@ def student(**options):
 
 
 def graph_of(model):
-    return fuse(plain_graph(model.config, weights_of(model)), model.config)[0]
+    return fuse_attention(build_plain_graph(model.config, collect_weights(model)), model.config)[0]
 
 
 @pytest.mark.parametrize("name", STUDENTS)
@@ -52,7 +52,8 @@ def test_other_scales_cost_the_last_bit_at_most():
 
 def test_fp16_gives_them_to_eleven_bits():
     model = random_model(student())
-    found = student_weights(half(graph_of(model)).SerializeToString(), model.config, "it")
+    graph = convert_to_fp16(graph_of(model)).SerializeToString()
+    found = student_weights(graph, model.config, "it")
     wanted = {key: parameter.detach().numpy() for key, parameter in model.named_parameters()}
     for key, value in wanted.items():
         np.testing.assert_allclose(found[key], value, rtol=2**-11, atol=1e-7)

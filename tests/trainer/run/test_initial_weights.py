@@ -13,7 +13,7 @@ from ....engine.bundle.bundle import Bundle
 from ....engine.bundle.installed import find_installed, installed_models
 from ....engine.bundle.writing import write_bundle
 from ....engine.errors import MxError
-from ....export.bundling import Options, export
+from ....export.bundling import ExportOptions, export_run
 from ....trainer.commands.train import main
 from ....trainer.config import read_config
 from ....trainer.data.teacher_links import TeacherLinks
@@ -62,7 +62,8 @@ def made(corpus, tmp_path_factory):
     folder, bundle = place / "student", place / "student.mx"
     texts = Texts(*map(str, corpus), valid_last=10)
     train_network(*prepared(folder, texts, "student", SMALL, STUDENT, {"lowercase": True}))
-    export(Options(folder, bundle, ("fp32", "fp16"), ("xx", "yy"), kernels=()), lambda note: None)
+    options = ExportOptions(folder, bundle, ("fp32", "fp16"), ("xx", "yy"), kernels=())
+    export_run(options, lambda note: None)
     return folder, bundle
 
 
@@ -147,8 +148,9 @@ def test_the_new_text_teaches(student, go_on):
 
 def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     train_network(*go_on("new", student[1]))
-    options = Options(tmp_path / "new", tmp_path / "new.mx", ("fp32",), ("xx", "yy"), kernels=())
-    bundle = export(options, lambda note: None)
+    new = tmp_path / "new"
+    options = ExportOptions(new, tmp_path / "new.mx", ("fp32",), ("xx", "yy"), kernels=())
+    bundle = export_run(options, lambda note: None)
     assert bundle.manifest.training["start"] == "student"
     text = bundle.read_file("README.md").decode()
     assert "Started from: student" in text
@@ -226,7 +228,7 @@ def test_settings_that_contradict_the_model(student, go_on, settings, message):
 def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
     train_network(*start(mask_align, steps=2))
-    export(Options(mask_align, bundle, ("fp32",), kernels=()), lambda note: None)
+    export_run(ExportOptions(mask_align, bundle, ("fp32",), kernels=()), lambda note: None)
     with pytest.raises(MxError, match=r"bundle of Mask-Align.*; give the run folder"):
         go_on("r", bundle)
     with pytest.raises(MxError, match="there is no such run folder or bundle"):

@@ -63,11 +63,11 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
 
 
 def test_runs_and_bundles_teach(start, tmp_path):
-    from ....export.bundling import Options, export
+    from ....export.bundling import ExportOptions, export_run
 
     run, bundle = tmp_path / "teacher", tmp_path / "teacher.zip"
     train_network(*start(run, {"valid_last": 10}, steps=12, warm_start="statistical"))
-    export(Options(run, bundle, precisions=("fp32",), kernels=()), lambda note: None)
+    export_run(ExportOptions(run, bundle, dtypes=("fp32",), kernels=()), lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
     for teacher in (RunTeacher(run), BundleTeacher(bundle)):
         found = list(teacher.align(pairs))

@@ -1,8 +1,9 @@
-"""Triton source of the head-mean softmax weights with a NULL key; there are no values.
-Imported by export and tests only: the engine launches what was compiled from it (`launch`).
+"""Triton source of head-mean softmax weights with a NULL key; there are no values. Its twin has its
+name in `reference`.
 
-The arguments stand in the order that TensorRT's plugins demand: inputs, numbers, outputs. The twin
-of this kernel is `reference.leaky_attention`."""
+Imported by export and tests only: the engine launches what was compiled from it (`launch`). The
+arguments stand in the order that TensorRT's plugins demand: inputs, numbers, outputs.
+"""
 
 import triton
 import triton.language as tl
@@ -33,9 +34,10 @@ def leaky_attention(
     WITH_NULL: tl.constexpr,  # whether `null` is wanted
     WIDEN: tl.constexpr,  # products of float32: the interpreter's bfloat16 ones are wrong
 ):
-    """One tile of target rows of one pair, all heads: grid (B, tiles of rows).
+    """Compute one tile of target rows of one pair, all heads: grid (B, tiles of rows).
 
-    Twice over the keys: first the sum of each head's softmax, then the weights themselves, added
+    a_ij = mean over heads of exp(q_i·k_j + m_j - z_i), z_i = log(exp(q_i·k_null) + Σ_j exp(…)).
+    Twice over the keys: first the z of each head, then the weights themselves, added
     up over the heads. Keeping the scores instead would take more registers than there are.
     """
     b = tl.program_id(0).to(tl.int64)
@@ -72,8 +74,9 @@ def leaky_attention(
             new_top = tl.maximum(top, tl.max(scores, 1))
             total = total * tl.exp(top - new_top) + tl.sum(tl.exp(scores - new_top[:, None]), 1)
             top = new_top
-        log_sum = top + tl.log(total)
+        log_sum = top + tl.log(total)  # z of this head
         null_mean += tl.exp(null_score - log_sum)
+        # Registers cannot be indexed: the column of this head is chosen by a comparison.
         log_sums = tl.where(slot[None, :] == head, log_sum[:, None], log_sums)
     if WITH_NULL:
         tl.store(null_ptr + b * n_tgt + row, null_mean / HEADS, mask=row < n_tgt)

@@ -1,8 +1,8 @@
-"""Triton source of attention whose row i never sees key i.
-Imported by export and tests only: the engine launches what was compiled from it (`launch`).
+"""Triton source of attention whose row i never sees key i. Its twin has its name in `reference`.
 
-The arguments stand in the order that TensorRT's plugins demand: inputs, numbers, outputs. The twin
-of this kernel is `reference.static_attention`."""
+Imported by export and tests only: the engine launches what was compiled from it (`launch`). The
+arguments stand in the order that TensorRT's plugins demand: inputs, numbers, outputs.
+"""
 
 import triton
 import triton.language as tl
@@ -37,7 +37,10 @@ def static_attention(
     KEYS: tl.constexpr,
     WIDEN: tl.constexpr,  # products of float32: the interpreter's bfloat16 ones are wrong
 ):
-    """One tile of rows of one head of one pair: grid (B·H, tiles of rows)."""
+    """Compute one tile of rows of one head of one pair: grid (B·H, tiles of rows).
+
+    out_i = Σ_{j≠i} exp(q_i·k_j) v_j / Σ_{j≠i} exp(q_i·k_j), over keys j inside the sentence.
+    """
     pair = tl.program_id(0) // heads
     head = tl.program_id(0) % heads
     length = tl.load(lengths_ptr + pair)
@@ -69,6 +72,8 @@ def static_attention(
         scores = tl.dot(q, k, input_precision="ieee")  # (ROWS, KEYS)
         seen = real[None, :] & (row[:, None] != key[None, :])
         scores = tl.where(seen, scores, float("-inf"))
+        # Softmax over tiles: sums so far were taken against an older, lower maximum, and shrink by
+        # exp(old top - new top) before this tile is added.
         new_top = tl.maximum(top, tl.max(scores, 1))
         # A row that has seen no key yet has no top; 0 keeps -inf - -inf from being NaN.
         base = tl.where(new_top == float("-inf"), 0.0, new_top)

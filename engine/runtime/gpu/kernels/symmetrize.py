@@ -1,7 +1,8 @@
-"""Triton source that turns both directions' weights into word links: only links leave the GPU.
-Imported by export and tests only: the engine launches what was compiled from it (`launch`).
+"""Triton source that turns both directions' weights into word links: only links leave the GPU. Its
+twin has its name in `reference`.
 
-The twin of this kernel is `reference.symmetrize_links`."""
+Imported by export and tests only: the engine launches what was compiled from it (`launch`).
+"""
 
 import triton
 import triton.language as tl
@@ -26,10 +27,12 @@ def _word_scores(
     SRC: tl.constexpr,
     TGT: tl.constexpr,
 ):
-    """Scores of the word pairs that begin in a tile of pieces, 0 elsewhere; and where words begin.
+    """Return scores of the word pairs that begin in a tile of pieces, 0 elsewhere, and where words
+    begin.
 
-    A word's pieces follow each other, `span` of them at most, so its maximum is a walk of that
-    many steps from its first piece.
+    The score of two words is the largest 2ab / (a + b) of their pieces' weights a, b. A word's
+    pieces follow each other, `span` of them at most, so its maximum is a walk of that many steps
+    from its first piece.
     """
     i = first_src + tl.arange(0, SRC)
     j = first_tgt + tl.arange(0, TGT)
@@ -83,8 +86,11 @@ def symmetrize(
     TGT: tl.constexpr,
     WITH_SENTENCE: tl.constexpr,  # whether the pairs' own scores are wanted
 ):
-    """All links of one pair, sorted: grid (B,). Pairs take their place in the list as they finish,
-    so it has no gaps and only `total` links have to be copied."""
+    """Find all links of one pair, sorted: grid (B,).
+
+    Pairs take their place in the list as they finish, so it has no gaps and only `total` links
+    have to be copied. Scores are computed again in every pass: keeping them would take memory.
+    """
     b = tl.program_id(0).to(tl.int64)
     fwd_ptr += b * stride_fwd_b
     bwd_ptr += b * stride_bwd_b
@@ -93,6 +99,7 @@ def symmetrize(
     src_span = tl.load(spans_ptr + 2 * b)
     tgt_span = tl.load(spans_ptr + 2 * b + 1)
 
+    # First pass: how many links there are, to reserve their place in the list.
     n_links = 0
     best_sum = 0.0
     n_words = 0
@@ -115,6 +122,7 @@ def symmetrize(
     tl.store(counts_ptr + b, n_links)
     tl.store(starts_ptr + b, place)
 
+    # Second pass: write them, row by row.
     for i in range(0, n_src, SRC):
         # How many links each row has says where the next one begins.
         row_links = tl.zeros([SRC], tl.int32)
@@ -134,6 +142,7 @@ def symmetrize(
             )  # fmt: skip
             linked = words >= threshold
             one = linked.to(tl.int32)
+            # A row that is linked at 0 1 1 0 1 writes to its places _ 0 1 _ 2.
             places = row_place[:, None] + tl.cumsum(one, 1) - one
             link = (i + tl.arange(0, SRC))[:, None] * 65536 + (j + tl.arange(0, TGT))[None, :]
             tl.store(links_ptr + places, link, mask=linked)
@@ -142,6 +151,7 @@ def symmetrize(
         place += tl.sum(row_links, 0)
 
     if WITH_SENTENCE:
+        # Rows were done in the first pass; a pair's score is the mean over the words of both sides.
         for j in range(0, n_tgt, TGT):
             column_best = tl.zeros([TGT], tl.float32)
             column_begins = tl.zeros([TGT], tl.int32)

@@ -25,9 +25,9 @@ def api() -> TensorrtApi:
 
 @pytest.fixture(scope="module")
 def graphs() -> dict[str, bytes]:
-    from .....export.graph.dtypes import half
-    from .....export.graph.fuse import fuse
-    from .....export.graph.mask_align import plain_graph, weights_of
+    from .....export.graph.dtypes import convert_to_fp16
+    from .....export.graph.fusion import fuse_attention
+    from .....export.graph.plain import build_plain_graph, collect_weights
     from .....trainer.config import ModelConfig
     from .....trainer.networks.mask_align import MaskAlign
 
@@ -36,9 +36,9 @@ def graphs() -> dict[str, bytes]:
         width=64, ff=32, heads=2, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
         src_vocab=50, tgt_vocab=50,
     )  # fmt: skip
-    plain = plain_graph(config, weights_of(MaskAlign(config).eval()))
-    fused = fuse(plain, config)[0]
-    made = {"plain": plain, "fp32": fused, "fp16": half(fused)}
+    plain = build_plain_graph(config, collect_weights(MaskAlign(config).eval()))
+    fused = fuse_attention(plain, config)[0]
+    made = {"plain": plain, "fp32": fused, "fp16": convert_to_fp16(fused)}
     return {name: graph.SerializeToString() for name, graph in made.items()}
 
 

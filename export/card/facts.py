@@ -1,5 +1,8 @@
-"""What a model card tells besides the graphs: what training cost, and how good the links are.
-Knows the run's log and gold files; how it is written down is the matter of `card`."""
+"""Gather what a model card tells besides the graphs: what training cost, where the model comes
+from, and how good its links are.
+
+Does not write the card.
+"""
 
 import json
 from pathlib import Path
@@ -15,8 +18,8 @@ from ...trainer.run.training_data import choose_teachers
 from ...trainer.teachers.teachers import is_link_file
 
 
-def cost(run: Path) -> dict[str, float]:
-    """Steps, pieces and seconds of a run, over all its starts; empty without a log."""
+def read_cost(run: Path) -> dict[str, float]:
+    """Return steps, pieces and seconds of a run, over all its starts; empty without a log."""
     found: dict[str, float] = {}
     try:
         lines = (run / "log.jsonl").read_text("utf-8").split("\n")
@@ -33,32 +36,31 @@ def cost(run: Path) -> dict[str, float]:
     return {name: round(value, 1) for name, value in found.items()}
 
 
-def origins(run: Path) -> dict[str, Any]:
-    """The names of the model that the run started from and of its teachers, if it had any."""
+def read_origins(run: Path) -> dict[str, Any]:
+    """Name the model that the run started from and its teachers, if it had any."""
     if not (run / "command.json").exists():
         return {}
     config, texts = load_run(run)
-    start, taught = (
-        name_of(texts.start or ""),
-        [who(name) for name in choose_teachers(texts, config)],
-    )
+    start = model_name(texts.start or "")
+    taught = [name_teacher(name) for name in choose_teachers(texts, config)]
     return {**({"start": start} if start else {}), **({"teachers": taught} if taught else {})}
 
 
-def who(teacher: str) -> str:
-    """Files of links are not named: a model's name tells something, theirs rather a secret."""
+def name_teacher(teacher: str) -> str:
+    """Name a teacher, but no file of links: a model's name tells something, theirs rather a
+    secret."""
     if teacher == STATISTICAL:
         return "the statistical aligner"
-    return "a file of links" if is_link_file(teacher) else name_of(teacher)
+    return "a file of links" if is_link_file(teacher) else model_name(teacher)
 
 
-def name_of(path: str) -> str:
+def model_name(path: str) -> str:
     return Path(path).name.removesuffix(".mx")
 
 
-def tested(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:
-    """AER, precision and recall of what mx-align gives, in percent, with the ends of their 95 %
-    intervals."""
+def measure_on_gold(bundle: Path, files: tuple[str, str, str]) -> dict[str, Any]:
+    """Return AER, precision and recall of what mx-align gives, in percent, with the ends of their
+    95 % intervals."""
     src, tgt, path = files
     pairs = list(read_pairs(src, tgt))
     aligner = Aligner.load(bundle, backend="cpu")

@@ -1,4 +1,4 @@
-"""What a score means: a table from scores to probabilities, and a threshold for each wish.
+"""Learn what a score means: a table from scores to probabilities, and thresholds.
 
 Knows word scores and gold links. Without gold, the two directions stand in for it: a link both
 would choose is taken as sure, one that only one would choose as possible.
@@ -9,6 +9,7 @@ import numpy as np
 from ...engine.bundle.manifest import Calibration, Thresholds
 from ...engine.links.link_lines import Gold
 from ...engine.links.scoring import best_threshold, sweep_thresholds
+from ...engine.types import ScoredLink
 
 LOWEST = 0.01  # word pairs below this score are no candidates for a link
 # "High precision" and "high recall": how many times as much a wrong (missing) link counts.
@@ -16,22 +17,27 @@ WEIGHT = 9.0
 POINTS = 40  # of the table at most
 NEAR = 0.0005  # AER; thresholds that differ by less are equally good, and the middle one is taken
 
-Scores = list[np.ndarray]  # one (source words, target words) array per pair
 
+def calibrate_scores(
+    scores: list[np.ndarray], gold: list[Gold], how: str
+) -> tuple[Thresholds, Calibration]:
+    """Return thresholds and the table, with `how` kept as their explanation.
 
-def calibrate(scores: Scores, gold: list[Gold], how: str) -> tuple[Thresholds, Calibration]:
-    """Thresholds and the table, with `how` kept as their explanation."""
+    Scores are one array (source words, target words) for each pair.
+    """
     candidates = [
         [(int(i), int(j), float(one[i, j])) for i, j in np.argwhere(one >= LOWEST)]
         for one in scores
     ]
-    return thresholds(candidates, gold, how), table(candidates, gold, how)
+    return choose_thresholds(candidates, gold, how), fit_probabilities(candidates, gold, how)
 
 
-def thresholds(
-    candidates: list[list[tuple[int, int, float]]], gold: list[Gold], how: str
-) -> Thresholds:
-    """Lowest AER; and best weighted F for precision and recall, on their side of it."""
+def choose_thresholds(candidates: list[list[ScoredLink]], gold: list[Gold], how: str) -> Thresholds:
+    """Choose those of the lowest AER, and of the best weighted F for precision and recall.
+
+    F = (1 + w) P R / (w P + R) with w = 1/9 for precision and 9 for recall; the threshold for
+    precision is not below that of AER, and that for recall not above it.
+    """
     lowest, at_lowest = best_threshold(candidates, gold)
     grid = np.unique(np.append(np.round(np.linspace(0.02, 0.98, 97), 2), lowest))
     measured = sweep_thresholds(candidates, gold, grid.tolist())
@@ -41,13 +47,12 @@ def thresholds(
     precision = np.array([m.precision for m in measured])
     recall = np.array([m.recall for m in measured])
 
-    def weighted(weight: float) -> np.ndarray:
-        """F with recall counted `weight` times as much as precision."""
+    def weighted_f(weight: float) -> np.ndarray:
         below = weight * precision + recall
         return (1 + weight) * precision * recall / np.maximum(below, 1e-9)
 
-    high = float(grid[np.argmax(np.where(grid >= best, weighted(1 / WEIGHT), -1))])
-    low = float(grid[np.argmax(np.where(grid <= best, weighted(WEIGHT), -1))])
+    high = float(grid[np.argmax(np.where(grid >= best, weighted_f(1 / WEIGHT), -1))])
+    low = float(grid[np.argmax(np.where(grid <= best, weighted_f(WEIGHT), -1))])
     return Thresholds(
         aer=round(best, 4),
         precision=round(max(high, best), 4),
@@ -56,10 +61,10 @@ def thresholds(
     )
 
 
-def table(
-    candidates: list[list[tuple[int, int, float]]], gold: list[Gold], how: str
+def fit_probabilities(
+    candidates: list[list[ScoredLink]], gold: list[Gold], how: str
 ) -> Calibration:
-    """The share of right links by score, made to rise; a possible link counts as right."""
+    """Return the share of right links by score, made to rise; a possible link counts as right."""
     rows = [
         (score, (i, j) in wanted.possible)
         for triples, wanted in zip(candidates, gold, strict=True)
@@ -74,7 +79,7 @@ def table(
     size = max(25, len(rows) // POINTS)
     groups = np.array_split(order, max(1, len(rows) // size))
     x = np.array([scores[group].mean() for group in groups])
-    y = rising(
+    y = fit_rising(
         np.array([right[group].mean() for group in groups]),
         np.array([len(group) for group in groups], float),
     )
@@ -87,22 +92,27 @@ def table(
     )
 
 
-def rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The closest sequence that never falls (pool adjacent violators)."""
-    blocks: list[list[float]] = []  # mean, weight, number of values
+def fit_rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the closest sequence that never falls (pool adjacent violators).
+
+    Of 0.1 0.5 0.3 0.9 with equal weights: 0.1 0.4 0.4 0.9.
+    """
+    pools: list[list[float]] = []  # mean, weight, number of values
     for value, weight in zip(values, weights, strict=True):
-        blocks.append([float(value), float(weight), 1])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            mean, total, count = blocks.pop()
-            before = blocks[-1]
+        pools.append([float(value), float(weight), 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, total, count = pools.pop()
+            before = pools[-1]
             both = before[1] + total
             before[0] = (before[0] * before[1] + mean * total) / both
             before[1], before[2] = both, before[2] + count
-    return np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
+    return np.repeat([pool[0] for pool in pools], [int(pool[2]) for pool in pools])
 
 
-def agreement(fwd: np.ndarray, bwd: np.ndarray, fwd_null: np.ndarray, bwd_null: np.ndarray) -> Gold:
-    """Links the directions choose: of each word its best partner, unless NULL is better.
+def agree_directions(
+    fwd: np.ndarray, bwd: np.ndarray, fwd_null: np.ndarray, bwd_null: np.ndarray
+) -> Gold:
+    """Return links the directions choose: of each word its best partner, unless NULL is better.
 
     `fwd` and `bwd` are word weights (source, target); `fwd_null` is of target words.
     """

@@ -6,26 +6,26 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from ....engine.bundle.bundle import Bundle
-from ....export.card.story import cost, who
+from ....export.card.facts import name_teacher, read_cost
 from ....export.commands.export import main
 from ...support.random_runs import write_run
 
 
 def test_cost_is_that_of_the_whole_run(tmp_path):
-    assert cost(tmp_path) == {}
+    assert read_cost(tmp_path) == {}
     lines = [{"step": 10, "pieces": 100, "seconds": 1.26}, {"step": 20, "accuracy": 0.5}]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 30, "pie'
     (tmp_path / "log.jsonl").write_text(text)
-    assert cost(tmp_path) == {"step": 20, "pieces": 100, "seconds": 1.3}
+    assert read_cost(tmp_path) == {"step": 20, "pieces": 100, "seconds": 1.3}
 
 
 def test_files_of_links_are_not_named(tmp_path):
     """Also not one that is called as the statistical aligner."""
     for name in ("statistical", "secret.links"):
         (tmp_path / name).write_text("0-0\n")
-        assert who(str(tmp_path / name)) == "a file of links"
-    assert who("statistical") == "the statistical aligner"
-    assert who(str(tmp_path / "de-en.mx")) == "de-en"
+        assert name_teacher(str(tmp_path / name)) == "a file of links"
+    assert name_teacher("statistical") == "the statistical aligner"
+    assert name_teacher(str(tmp_path / "de-en.mx")) == "de-en"
 
 
 def export(tmp_path: Path, *arguments: object) -> tuple[Bundle, str]:
@@ -34,7 +34,7 @@ def export(tmp_path: Path, *arguments: object) -> tuple[Bundle, str]:
         write_run(run)
         log = {"step": 3000, "pieces": 2_500_000, "seconds": 1800.0}
         (run / "log.jsonl").write_text(json.dumps(log) + "\n")
-    fixed = ["-o", tmp_path / "m.mx", "--precision", "fp32", "--kernels", "none", "--force"]
+    fixed = ["-o", tmp_path / "m.mx", "--dtype", "fp32", "--kernels", "none", "--force"]
     result = CliRunner().invoke(main, [str(a) for a in (run, *fixed, *arguments)])
     assert result.exit_code == 0, result.output
     bundle = Bundle.load(tmp_path / "m.mx")

@@ -1,8 +1,8 @@
-"""Plain attention becomes named ops of our domain `mx`, each a function made of standard ops.
+"""Turn plain attention into named ops of our domain `mx`, each a function made of standard ops.
 
 A rule is the function itself: wherever the graph has the ops of its body, a call replaces them.
 So a runtime without our kernels inlines the body and computes exactly what the plain graph did,
-and one with a kernel of that name runs it instead. Knows ONNX; no torch, no weights.
+and one with a kernel of that name runs it instead. Does not need torch.
 
     MaskedAttention(q, k, v, mask)            softmax(q kᵀ + mask) v
     StaticAttention(q, k, v, lengths, mask)   the same, zero in sentences of one piece; `mask` hides
@@ -24,10 +24,10 @@ import onnx
 from onnx import helper, numpy_helper, parser
 
 from ...engine.errors import MxError
+from ...engine.runtime.model_graph import DOMAIN
 from ...trainer.config import ModelConfig
-from .mask_align import OPSET
+from .builder import OPSET
 
-DOMAIN = "mx"
 DOMAIN_VERSION = 1
 
 _SPLIT = """
@@ -140,15 +140,18 @@ _FUNCTIONS = {
 }
 
 
-def functions(width: int, heads: int) -> list[onnx.FunctionProto]:
-    """The ops for a network of this shape, in the order in which they are looked for."""
+def make_functions(width: int, heads: int) -> list[onnx.FunctionProto]:
+    """Make the ops for a network of this shape, in the order in which they are looked for."""
     sizes = {"width": width, "heads": heads, "head_width": width // heads}
     header = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     return [parser.parse_function(header + text.format(**sizes)) for text in _FUNCTIONS.values()]
 
 
-def needed(config: ModelConfig) -> dict[str, int]:
-    """How often each op must appear in the graph of such a model: twice, for two directions."""
+def count_expected(config: ModelConfig) -> dict[str, int]:
+    """Return how often each op must appear in the graph of such a model.
+
+    Attention appears twice, for two directions.
+    """
     if config.kind == "student":
         return {"Symmetrize": 1}
     layers, attention = config.decoder_layers, config.encoder_layers
@@ -165,8 +168,9 @@ def needed(config: ModelConfig) -> dict[str, int]:
 
 
 def check_counts(counts: dict[str, int], config: ModelConfig) -> None:
-    """An error if an attention of the model was not found: the graph is not what we take it for."""
-    for name, wanted in needed(config).items():
+    """Raise MxError if an attention of the model was not found: the graph is not what we take it
+    for."""
+    for name, wanted in count_expected(config).items():
         if counts.get(name, 0) != wanted:
             raise MxError(
                 f"the graph has {counts.get(name, 0)} {DOMAIN}.{name} instead of {wanted}: "
@@ -174,23 +178,29 @@ def check_counts(counts: dict[str, int], config: ModelConfig) -> None:
             )
 
 
-def fuse(model: onnx.ModelProto, config: ModelConfig) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """A copy with calls of our ops, and how often each was put in."""
+def fuse_attention(
+    model: onnx.ModelProto, config: ModelConfig
+) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return a copy with calls of our ops, and how often each was put in."""
     fused = onnx.ModelProto()
     fused.CopyFrom(model)
     counts = {}
-    for function in functions(config.width, config.heads):
-        count = Rewrite(fused.graph, function, config.heads).run()
+    for function in make_functions(config.width, config.heads):
+        count = FunctionRewrite(fused.graph, function, config.heads).run()
         if count:
             fused.functions.append(function)
             counts[function.name] = count
     fused.opset_import.append(helper.make_opsetid(DOMAIN, DOMAIN_VERSION))
-    drop_unused_weights(fused.graph)
     return fused, counts
 
 
-class Rewrite:
-    """One pass over a graph that replaces each occurrence of a function's body by a call."""
+class FunctionRewrite:
+    """One pass over a graph that replaces each occurrence of a function's body by a call.
+
+    A body is matched from its first output backwards. For the function f(x) = Add(Mul(x, x), 1) and
+    the graph's c = Add(b, one), b = Mul(a, a): Add matches c, so Mul must match b, and x is a; both
+    inputs of Mul are the same x, as they must be. `found` maps the body's names to the graph's.
+    """
 
     def __init__(self, graph: onnx.GraphProto, function: onnx.FunctionProto, heads: int) -> None:
         self.graph = graph
@@ -205,19 +215,19 @@ class Rewrite:
         self.body = {out: node for node in function.node for out in node.output}
 
     def run(self) -> int:
-        """Rewrite; returns the number of calls."""
+        """Rewrite the graph; return the number of calls."""
         calls: list[onnx.NodeProto] = []
         root = self.body[self.function.output[0]]
         for node in self.graph.node:
             found: dict[str, str] = {}
-            if self.same_node(root, node, found) and self.same_rest(found):
-                calls.append(self.call(found, len(calls)))
+            if self.match_node(root, node, found) and self.match_rest(found):
+                calls.append(self.make_call(found, len(calls)))
         replaced = {name for call in calls for name in call.output}
         others = [node for node in self.graph.node if not replaced.intersection(node.output)]
-        set_nodes(self.graph, in_order(used_nodes(self.graph, others + calls)))
+        replace_nodes(self.graph, others + calls)
         return len(calls)
 
-    def call(self, found: dict[str, str], number: int) -> onnx.NodeProto:
+    def make_call(self, found: dict[str, str], number: int) -> onnx.NodeProto:
         name = self.function.name
         return helper.make_node(
             name,
@@ -228,8 +238,8 @@ class Rewrite:
             **self.attributes,
         )
 
-    def same(self, wanted: str, value: str, found: dict[str, str]) -> bool:
-        """Whether the body's value `wanted` can be the graph's `value`; notes it in `found`."""
+    def match_value(self, wanted: str, value: str, found: dict[str, str]) -> bool:
+        """Tell whether the body's value `wanted` can be the graph's `value`; note it in `found`."""
         if wanted in found:
             return found[wanted] == value
         if wanted in self.function.input:
@@ -237,24 +247,26 @@ class Rewrite:
             return True
         node = self.body[wanted]
         if node.op_type == "Constant":
-            return value in self.stored and same_tensor(node.attribute[0].t, self.stored[value])
-        return value in self.producer and self.same_node(node, self.producer[value], found)
+            return value in self.stored and equal_tensors(node.attribute[0].t, self.stored[value])
+        return value in self.producer and self.match_node(node, self.producer[value], found)
 
-    def same_node(
+    def match_node(
         self, wanted: onnx.NodeProto, node: onnx.NodeProto, found: dict[str, str]
     ) -> bool:
         if (wanted.op_type, wanted.domain) != (node.op_type, node.domain):
             return False
-        if len(wanted.input) != len(node.input) or attributes(wanted) != attributes(node):
+        if len(wanted.input) != len(node.input):
+            return False
+        if encode_attributes(wanted) != encode_attributes(node):
             return False
         pairs = zip(wanted.input, node.input, strict=True)
-        if not all(self.same(w, value, found) for w, value in pairs):
+        if not all(self.match_value(w, value, found) for w, value in pairs):
             return False
         found.update(zip(wanted.output, node.output, strict=True))
         return True
 
-    def same_rest(self, found: dict[str, str]) -> bool:
-        """Whether the parts of the body that only lead to other outputs are there as well."""
+    def match_rest(self, found: dict[str, str]) -> bool:
+        """Tell whether the parts of the body that only lead to other outputs are there as well."""
         for wanted in self.function.node:
             if wanted.op_type == "Constant" or wanted.output[0] in found:
                 continue
@@ -262,7 +274,7 @@ class Rewrite:
             options = self.consumers[near[0]] if near else []
             for node in options:
                 trial = dict(found)
-                if self.same_node(wanted, node, trial):
+                if self.match_node(wanted, node, trial):
                     found.update(trial)
                     break
             else:
@@ -270,21 +282,41 @@ class Rewrite:
         return True
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, bytes]:
+def encode_attributes(node: onnx.NodeProto) -> dict[str, bytes]:
     return {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
 
 
-def same_tensor(first: onnx.TensorProto, second: onnx.TensorProto) -> bool:
+def equal_tensors(first: onnx.TensorProto, second: onnx.TensorProto) -> bool:
     if first.data_type != second.data_type or list(first.dims) != list(second.dims):
         return False
     return np.array_equal(numpy_helper.to_array(first), numpy_helper.to_array(second))
 
 
-def in_order(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The same nodes, each behind those it reads from."""
+def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    """Give the graph other nodes, in any order; what no output depends on is left out, weights
+    too."""
+    producer = {out: node for node in nodes for out in node.output}
+    waiting = [output.name for output in graph.output]
+    used: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in producer and name not in used:
+            used.update(producer[name].output)
+            waiting += producer[name].input
+    kept = sort_nodes([node for node in nodes if used.intersection(node.output)])
+    read = {name for node in kept for name in node.input}
+    stored = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(stored)
+
+
+def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Return the nodes, each behind those it reads from."""
     producer = {out: node for node in nodes for out in node.output}
     done: set[str] = set()
     ordered: list[onnx.NodeProto] = []
+    # A node is met twice: first to wait for its inputs, then, when they are done, to be listed.
     waiting = [(node, False) for node in reversed(nodes)]
     while waiting:
         node, ready = waiting.pop()
@@ -298,29 +330,3 @@ def in_order(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
         before = (producer[name] for name in node.input if name in producer)
         waiting += [(other, False) for other in before if other.output[0] not in done]
     return ordered
-
-
-def used_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Those of the nodes, in any order, that an output of the graph depends on."""
-    producer = {out: node for node in nodes for out in node.output}
-    waiting = [output.name for output in graph.output]
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in producer and name not in seen:
-            seen.update(producer[name].output)
-            waiting += producer[name].input
-    return [node for node in nodes if seen.intersection(node.output)]
-
-
-def set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def drop_unused_weights(graph: onnx.GraphProto) -> None:
-    """Remove stored tensors that no node reads."""
-    read = {name for node in graph.node for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)

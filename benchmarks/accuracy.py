@@ -32,7 +32,7 @@ from ..engine.bundle.installed import installed_models
 from ..engine.errors import MxError
 from ..engine.links.heuristics import JOIN_METHODS, join_directions
 from ..engine.links.link_files import read_link_file
-from ..engine.links.link_lines import parse_links
+from ..engine.links.link_files import parse_links
 from ..engine.links.scoring import MEASURES, bootstrap_intervals, count_sentences, score_counts
 from ..engine.text.files import read_lines, read_pairs
 from . import records, systems, watch

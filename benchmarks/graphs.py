@@ -24,7 +24,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from ..engine.runtime.model_graph import DOMAIN, INPUTS
-from ..export.check.probe import Feeds, make_feeds
+from ..export.check.probe import make_feeds
+from ..export.graph.builder import Feeds
 from ..export.graph.dtypes import convert_to_fp16, convert_to_int8, find_ranges
 from ..export.graph.fusion import fuse_attention
 from ..export.graph.plain import build_plain_graph, collect_weights

@@ -23,7 +23,7 @@ from ..engine.aligner import Aligner
 from ..engine.bundle.bundle import Bundle
 from ..engine.errors import MxError
 from ..engine.links.link_files import read_link_file
-from ..engine.links.link_lines import format_scored_links, parse_scored_links
+from ..engine.links.link_files import format_scored_links, parse_scored_links
 from ..engine.links.scoring import (
     best_threshold,
     bootstrap_intervals,

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..engine.aligner import Aligner
 from ..engine.links.link_files import read_link_file
-from ..engine.links.link_lines import Gold
+from ..engine.links.link_files import Gold
 from ..engine.links.scoring import (
     bootstrap_intervals,
     compare_systems,

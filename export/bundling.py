@@ -131,7 +131,7 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
         files["tgt.spm"] = run.tokenizers[1].proto
     manifest = add_tests(options, manifest, files, report)
     files["README.md"] = render_card(manifest, sizes).encode()
-    files |= compile_kernels(options, run.config, report)
+    files |= compile_bundle_kernels(options, run.config, report)
     bundle = write_bundle(options.output, manifest, files, force=options.force)
     shown = ", ".join(f"{name} {len(content) / 1e6:.1f} MB" for name, content in files.items())
     report(f"{options.output}: {shown}; default dtype {manifest.default_dtype}")
@@ -272,7 +272,9 @@ def add_tests(
     return replace(manifest, training={**manifest.training, "tests": found})
 
 
-def compile_kernels(options: ExportOptions, config: RunConfig, report: Report) -> dict[str, bytes]:
+def compile_bundle_kernels(
+    options: ExportOptions, config: RunConfig, report: Report
+) -> dict[str, bytes]:
     """Compile the GPU kernels for the architectures that were asked for."""
     if options.kernels is None and not kernels.has_triton():
         report("kernels left out: triton is not installed (pip install triton)")

@@ -41,7 +41,7 @@ sentencepiece.SentencePieceTrainer.train(
     byte_fallback=True, hard_vocab_limit=False, minloglevel=2)
 pieces, words = PieceTokenizer.load(model.getvalue()).encode(split_words("das große haus"))
 assert len(pieces) == len(words) and words[-1] == 2
-from mx_align.engine.links.link_lines import format_links, parse_gold
+from mx_align.engine.links.link_files import format_links, parse_gold
 gold = parse_gold("0-0 1p1")
 assert format_links([(0, 0)]) == "0-0"
 from mx_align.engine.links.scoring import score_links

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ..engine.commands.flags import GroupedCommand
+from ..engine.commands.flags import FlagCommand
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).parent / "data" / "flags.txt"
@@ -67,7 +67,7 @@ def test_the_list_of_flags_is_up_to_date():
 @pytest.mark.parametrize("name", load_commands())
 def test_every_command_has_help_and_can_be_quiet(name):
     command = load_commands()[name]
-    assert isinstance(command, GroupedCommand)  # built from a dataclass of flags
+    assert isinstance(command, FlagCommand)  # built from a dataclass of flags
     options = [param for param in command.params if isinstance(param, click.Option)]
     assert all(option.help for option in options)
     assert any(option.opts == ["-q", "--quiet"] for option in options)

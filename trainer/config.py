@@ -24,6 +24,7 @@ _model = partial(flag, group="Model", changes_output=True)
 _text = partial(flag, group="Text", changes_output=True)
 _loss = partial(flag, group="Losses", changes_output=True)
 _optimisation = partial(flag, group="Optimisation", changes_output=True)
+_pace = partial(flag, group="Optimisation")
 _bookkeeping = partial(flag, group="Bookkeeping")
 
 
@@ -103,12 +104,11 @@ class TrainConfig:
         minimum=1,
     )
 
-    steps: int = _optimisation(50000, "optimizer steps", minimum=1, changes_output=False)
-    minutes: float = _optimisation(
+    steps: int = _pace(50000, "optimizer steps", minimum=1)
+    minutes: float = _pace(
         0.0,
         "training time, if shorter than the steps take: schedules end with it; 0: no limit",
         minimum=0,
-        changes_output=False,
     )
     batch_tokens: int = _optimisation(
         36000, "pieces of the longer side per optimizer step, all devices", minimum=1
@@ -119,11 +119,8 @@ class TrainConfig:
     batch_growth_until: float = _optimisation(
         0.5, "share of the run at which the batch is fully grown", minimum=0
     )
-    micro_tokens: int = _optimisation(
-        36000,
-        "pieces of the longer side per forward pass on one device",
-        minimum=1,
-        changes_output=False,
+    micro_tokens: int = _pace(
+        36000, "pieces of the longer side per forward pass on one device", minimum=1
     )
     optimizer: Literal["adam", "adamw", "muon"] = _optimisation(
         "adam", "optimizer; muon: for matrices, with Adam for embeddings, norms and biases"
@@ -145,13 +142,12 @@ class TrainConfig:
         maximum=1,
         below=True,
     )
-    dtype: Literal["auto", "fp32", "bf16", "fp16"] = _optimisation(
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = _pace(
         "auto",
         "what products are computed in (auto: on CUDA bf16 where supported, else fp16; on a CPU "
         "fp32, but bf16 is faster on one with instructions for it)",
-        changes_output=False,
     )
-    compile: bool = _optimisation(False, "torch.compile the network", changes_output=False)
+    compile: bool = _pace(False, "torch.compile the network")
     seed: int = _optimisation(1, "random seed", minimum=0)
 
     eval_every: int = _bookkeeping(1000, "steps between validations", minimum=1)
@@ -183,6 +179,8 @@ class RunConfig:
 # What makes small models learn on a CPU. Chosen by accuracy on validation text and by AER on the
 # 447 En-Fr test pairs, so figures on those flatter it; docs/decisions.md has the measurements.
 _SMALL: dict[str, Any] = {
+    "batch_tokens_start": 1000,  # with 2,000 at first the same text teaches `tiny` 7 points less
+    "micro_tokens": 4000,
     "norm": "pre",
     "tied": True,  # two AER points after 500 steps, and a quarter less time
     "dropout": 0.0,  # a few passes over the text do not overfit
@@ -206,8 +204,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decoder_layers": 4,
         "vocab_size": 8000,
         "batch_tokens": 4000,
-        "batch_tokens_start": 1000,
-        "micro_tokens": 4000,
         "steps": 30000,
         **_SMALL,
         "lr": 2e-3,  # with the rates of `tiny` its accuracy stood still
@@ -220,8 +216,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decoder_layers": 2,
         "vocab_size": 4000,
         "batch_tokens": 2000,
-        "batch_tokens_start": 1000,  # with 2,000 at first the same text teaches seven points less
-        "micro_tokens": 4000,
         "steps": 20000,
         **_SMALL,
     },
@@ -232,12 +226,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "encoder_layers": 2,
         "vocab_size": 16000,  # 24,000: a third larger, 0.1 points better
         "batch_tokens": 4000,
-        "batch_tokens_start": 1000,
-        "micro_tokens": 8000,
         "steps": 3000,
         "eval_every": 250,
         "patience": 8,
         **_SMALL,
+        "micro_tokens": 8000,
         "joins": 0.25,  # half: accuracy on Ja-En validation text was behind throughout
         "threshold": 0.5,
     },
@@ -252,18 +245,20 @@ def resolve_config(preset: str, *overrides: dict[str, Any]) -> RunConfig:
     values: dict[str, Any] = {}
     for layer in (PRESETS[preset], *overrides):
         values.update(layer)
-    model_names, train_names = setting_names(ModelConfig), setting_names(TrainConfig)
-    unknown = sorted(set(values) - model_names - train_names)
+    model, train = list_defaults(ModelConfig), list_defaults(TrainConfig)
+    unknown = sorted(set(values) - set(model) - set(train))
     if unknown:
         raise MxError(f"unknown settings {', '.join(unknown)}; `mx-train --help` lists them all")
-    model = ModelConfig(**{k: v for k, v in values.items() if k in model_names})
-    train = TrainConfig(**{k: v for k, v in values.items() if k in train_names})
-    return check_config(RunConfig(model, train))
+    config = RunConfig(
+        ModelConfig(**{k: v for k, v in values.items() if k in model}),
+        TrainConfig(**{k: v for k, v in values.items() if k in train}),
+    )
+    return check_config(config)
 
 
-def setting_names(part: type) -> set[str]:
-    """Return the names of a dataclass's fields."""
-    return {f.name for f in dataclasses.fields(part)}
+def list_defaults(part: type) -> dict[str, Any]:
+    """Return the defaults of a part's settings, by name."""
+    return {f.name: f.default for f in dataclasses.fields(part)}
 
 
 # ---- checks ----
@@ -306,21 +301,19 @@ def wrong_types(part: ModelConfig | TrainConfig) -> Iterator[str]:
 
 # ---- config.json ----
 
-# What earlier versions called settings and values; read from their files, never written.
+# What earlier versions called settings; read from their files, never written.
 OLD_NAMES = {
     "precision": "dtype",
     "seed_weight": "guidance_weight",
     "seed_until": "guidance_until",
 }
-_OLD_VALUES = {("warm_start", "seed"): "statistical"}
 
 
 def rename_old_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return settings of an earlier version under today's names."""
     renamed = {OLD_NAMES.get(name, name): value for name, value in values.items()}
-    for (name, old), new in _OLD_VALUES.items():
-        if renamed.get(name) == old:
-            renamed[name] = new
+    if renamed.get("warm_start") == "seed":
+        renamed["warm_start"] = STATISTICAL
     return renamed
 
 
@@ -353,12 +346,12 @@ def parse_config(data: dict[str, Any], path: Path) -> RunConfig:
     if set(data) != set(parts) or not all(isinstance(data[name], dict) for name in parts):
         raise MxError(f"{path}: not the config of a run, which has the parts model and train")
     found = {name: rename_old_settings(data[name]) for name in parts}
-    odd = [f"{n}.{key}" for n, part in parts.items() for key in set(found[n]) - setting_names(part)]
+    known = {name: list_defaults(part) for name, part in parts.items()}
+    odd = sorted(f"{name}.{key}" for name in parts for key in found[name] if key not in known[name])
     if odd:
-        raise MxError(f"{path}: not a config of this version; unknown: {', '.join(sorted(odd))}")
-    # A setting that is newer than the file takes its default.
-    for name, part in parts.items():
-        missing = {f.name: f.default for f in dataclasses.fields(part) if f.name not in found[name]}
+        raise MxError(f"{path}: not a config of this version; unknown: {', '.join(odd)}")
+    for name in parts:  # a setting that is newer than the file takes its default
+        missing = {key: value for key, value in known[name].items() if key not in found[name]}
         if missing:
             log.warning("%s is of an older version; taken as default: %s", path, missing)
     return check_config(RunConfig(ModelConfig(**found["model"]), TrainConfig(**found["train"])))

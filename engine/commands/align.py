@@ -20,7 +20,7 @@ import click
 from ..errors import MxError
 from ..jobs.corpus_options import CorpusOptions, find_targets
 from .align_flags import TITLES, AlignFlags, give_ray_a_value
-from .flags import build_command, flag_name
+from .flags import FlagCommand, flag_name
 
 if TYPE_CHECKING:
     from ..bundle.bundle import Bundle
@@ -267,7 +267,7 @@ def _note_summary(flags: AlignFlags, summary: CorpusSummary) -> None:
     )
 
 
-main = build_command(
+main = FlagCommand(
     "mx-align",
     AlignFlags,
     run_align,

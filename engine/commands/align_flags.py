@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from ..jobs.corpus_options import CorpusOptions
+from ..jobs.corpus_options import CorpusOptions, input_flag, link_flag, output_flag, speed_flag
 from .flags import CommonFlags, argument, flag
 
 TITLES = ("Input", "Model", "A model of your text", "Links", "Output", "Speed", "Cluster")
+model_flag = partial(flag, group="Model")
+training_flag = partial(flag, group="A model of your text")
+cluster_flag = partial(flag, group="Cluster")
 # What follows --ray is an address if it looks like one, else it is the first file.
 _ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+|\[[\da-fA-F:]+\]:\d+")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -71,62 +75,53 @@ class AlignFlags(CorpusOptions, CommonFlags):
 
     src: str | None = argument()
     tgt: str | None = argument()
-    columns: tuple[str, str] = flag(
+    columns: tuple[str, str] = input_flag(
         ("src", "tgt"), "Names of the two sides in Parquet or JSONL (--ray) [default: src,tgt].",
-        group="Input", metavar="SRC,TGT", parse=parse_name_pair)
-    model: str | None = flag(
-        None, "Folder or zip [default: by --langs].", group="Model", short="-m", metavar="BUNDLE")
-    langs: str | None = flag(
-        None, "Which installed model, like de-en, or en-de: turned round.",
-        group="Model", metavar="SRC-TGT")
-    backend: Literal["auto", "trt", "trt-rtx", "cuda", "cpu"] = flag(
-        "auto", "What runs the model [default: auto, the fastest that works].", group="Model")
-    dtype: Literal["fp32", "fp16", "int8"] | None = flag(
-        None, "Arithmetic [default: the bundle's choice].", group="Model")
-    train_on_input: bool = flag(
-        False, "Train a model on SRC and TGT first, or use the one trained on them before.",
-        group="A model of your text")
-    budget: int | None = flag(
+        metavar="SRC,TGT", parse=parse_name_pair)
+    model: str | None = model_flag(
+        None, "Folder or zip [default: by --langs].", short="-m", metavar="BUNDLE")
+    langs: str | None = model_flag(
+        None, "Which installed model, like de-en, or en-de: turned round.", metavar="SRC-TGT")
+    backend: Literal["auto", "trt", "trt-rtx", "cuda", "cpu"] = model_flag(
+        "auto", "What runs the model [default: auto, the fastest that works].")
+    dtype: Literal["fp32", "fp16", "int8"] | None = model_flag(
+        None, "Arithmetic [default: the bundle's choice].")
+    train_on_input: bool = training_flag(
+        False, "Train a model on SRC and TGT first, or use the one trained on them before.")
+    budget: int | None = training_flag(
         None, "Time to train, like 45m, 2h or 1h30m [default: 30m].",
-        group="A model of your text", metavar="TIME", parse=parse_duration)
-    start: str | None = flag(
+        metavar="TIME", parse=parse_duration)
+    start: str | None = training_flag(
         None, "Begin with this model: an installed one, like fr-en, or a bundle or run folder.",
-        group="A model of your text", metavar="MODEL")
-    keep_model: str | None = flag(
-        None, "Keep it here [default: in the user's cache folder].",
-        group="A model of your text", metavar="BUNDLE")
-    train_flags: str | None = flag(
-        None, "More flags for mx-train, like '--preset compact'.",
-        group="A model of your text", metavar="FLAGS")
+        metavar="MODEL")
+    keep_model: str | None = training_flag(
+        None, "Keep it here [default: in the user's cache folder].", metavar="BUNDLE")
+    train_flags: str | None = training_flag(
+        None, "More flags for mx-train, like '--preset compact'.", metavar="FLAGS")
     symmetrize: Literal[
         "soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"
-    ] = flag(
-        "soft", "How the directions are joined [default: soft, the harmonic mean].", group="Links")
-    forward: bool = flag(False, "Best source word of each target word only.", group="Links")
-    backward: bool = flag(False, "Best target word of each source word only.", group="Links")
-    threshold: float | None = flag(
+    ] = link_flag("soft", "How the directions are joined [default: soft, the harmonic mean].")
+    forward: bool = link_flag(False, "Best source word of each target word only.")
+    backward: bool = link_flag(False, "Best target word of each source word only.")
+    threshold: float | None = link_flag(
         None, "Lowest score of a link [default: the bundle's; of an average 0.42].",
-        group="Links", metavar="T", minimum=0, maximum=1, above=True)
-    optimize_for: Literal["precision", "recall", "aer"] | None = flag(
-        None, "The threshold for few wrong links, few missing ones, or both [default: aer].",
-        group="Links")
-    signature: bool = flag(
-        False, "End with one line on how the links were made.", group="Output")
-    threads: int | None = flag(
-        None, "Threads that run the model on the CPU [default: all cores].",
-        group="Speed", metavar="N", minimum=1)
-    gpu_memory: int | None = flag(
+        metavar="T", minimum=0, maximum=1, above=True)
+    optimize_for: Literal["precision", "recall", "aer"] | None = link_flag(
+        None, "The threshold for few wrong links, few missing ones, or both [default: aer].")
+    signature: bool = output_flag(False, "End with one line on how the links were made.")
+    threads: int | None = speed_flag(
+        None, "Threads that run the model on the CPU [default: all cores].", minimum=1)
+    gpu_memory: int | None = speed_flag(
         None, "Most memory to use on each GPU, like 8G or 500M [default: 80 % of what is free].",
-        group="Speed", metavar="SIZE", parse=parse_size)
-    devices: tuple[int, ...] | None = flag(
-        None, "GPUs to use, like 0,2 [default: all].",
-        group="Speed", metavar="LIST", parse=parse_numbers)
-    ray: str | None = flag(
+        metavar="SIZE", parse=parse_size)
+    devices: tuple[int, ...] | None = speed_flag(
+        None, "GPUs to use, like 0,2 [default: all].", metavar="LIST", parse=parse_numbers)
+    ray: str | None = cluster_flag(
         None, "Align on a Ray cluster, or without an address on a local one; OUT is a folder of "
-        "shards.", group="Cluster", metavar="[ADDRESS]")
-    actors: int | None = flag(
+        "shards.", metavar="[ADDRESS]")
+    actors: int | None = cluster_flag(
         None, "Aligners of --ray, each with a GPU or --threads cores [default: all of the "
-        "cluster].", group="Cluster", metavar="N", minimum=1)
+        "cluster].", minimum=1)
     doctor: bool = flag(
         False, "Only say which backends run here, check them with -m, and why not the others.")
 # fmt: on

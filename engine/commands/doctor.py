@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from .flags import CommonFlags, build_command, flag
+from .flags import CommonFlags, FlagCommand, flag
 
 _HELP = """Say which backends of mx-align would run here and, for those that would not, why and what
 to install. On a machine with a GPU, run the kernels against their references.
@@ -59,7 +59,7 @@ def examine_machine(model: str | None, say: Callable[[str], None]) -> bool:
     return check_backend_links(bundle, Aligner.load, say) and kernels_are_good
 
 
-main = build_command("mx-doctor", DoctorFlags, run_doctor, help=_HELP)
+main = FlagCommand("mx-doctor", DoctorFlags, run_doctor, help=_HELP)
 
 if __name__ == "__main__":
     main(prog_name="mx-doctor")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import click
 
 from ..errors import InputError
 from ..version import __version__
-from .flags import CommonFlags, argument, build_command, flag
+from .flags import CommonFlags, FlagCommand, argument, flag
+
+input_flag = partial(flag, group="Input")
+statistics_flag = partial(flag, group="Statistics")
+output_flag = partial(flag, group="Output")
 
 HELP = """Score link files against GOLD: AER, precision, recall and F1 in percent, with 95%
 confidence intervals, and the significance of each further file's difference from the first.
@@ -35,33 +40,23 @@ class EvalFlags(CommonFlags):
 
     gold: str = argument(required=True)
     links: tuple[str, ...] = argument((), required=True)
-    format: Literal["auto", "talp", "naacl"] = flag("auto", "Format of GOLD.", group="Input")
-    gold_one_based: bool = flag(
-        False, "GOLD counts words from 1 (NAACL always does).", group="Input"
+    format: Literal["auto", "talp", "naacl"] = input_flag("auto", "Format of GOLD.")
+    gold_one_based: bool = input_flag(False, "GOLD counts words from 1 (NAACL always does).")
+    one_based: bool = input_flag(False, "LINKS count words from 1 (NAACL always does).")
+    reverse: bool = input_flag(False, "LINKS have the target side first.")
+    src: str | None = input_flag(
+        None, "Source text: check that all links are inside it.", metavar="FILE"
     )
-    one_based: bool = flag(False, "LINKS count words from 1 (NAACL always does).", group="Input")
-    reverse: bool = flag(False, "LINKS have the target side first.", group="Input")
-    src: str | None = flag(
-        None, "Source text: check that all links are inside it.", group="Input", metavar="FILE"
+    tgt: str | None = input_flag(
+        None, "Target text: check that all links are inside it.", metavar="FILE"
     )
-    tgt: str | None = flag(
-        None, "Target text: check that all links are inside it.", group="Input", metavar="FILE"
+    bootstrap: int = statistics_flag(
+        10_000, "Resamplings for intervals and p values, 0 for none.", minimum=0
     )
-    bootstrap: int = flag(
-        10_000,
-        "Resamplings for intervals and p values, 0 for none.",
-        group="Statistics",
-        metavar="N",
-        minimum=0,
-    )
-    random_seed: int = flag(
-        1, "Of the resampling.", name="--seed", group="Statistics", metavar="N", minimum=0
-    )
-    per_sentence: bool = flag(False, "Write a row per sentence (TSV) instead.", group="Output")
-    as_json: bool = flag(
-        False, "Write JSON; measures are fractions of 1.", name="--json", group="Output"
-    )
-    signature: bool = flag(False, "End the table with how its numbers were made.", group="Output")
+    random_seed: int = statistics_flag(1, "Of the resampling.", name="--seed", minimum=0)
+    per_sentence: bool = output_flag(False, "Write a row per sentence (TSV) instead.")
+    as_json: bool = output_flag(False, "Write JSON; measures are fractions of 1.", name="--json")
+    signature: bool = output_flag(False, "End the table with how its numbers were made.")
 
 
 def run_eval(flags: EvalFlags) -> None:
@@ -97,7 +92,7 @@ def run_eval(flags: EvalFlags) -> None:
     click.echo("\n".join(lines))
 
 
-main = build_command("mx-eval", EvalFlags, run_eval, help=HELP)
+main = FlagCommand("mx-eval", EvalFlags, run_eval, help=HELP)
 
 if __name__ == "__main__":
     main(prog_name="mx-eval")

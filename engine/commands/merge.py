@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import MxError
-from .flags import CommonFlags, argument, build_command, flag
+from .flags import CommonFlags, FlagCommand, argument, flag
 
 _HELP = """Join SHARDS, the outputs of `mx-align --shard i/n` in any order, or the folder that
 `mx-align --ray` wrote, into OUT. Every shard must be there, complete, made by the same model with
@@ -41,7 +41,7 @@ def run_merge(flags: MergeFlags) -> None:
         click.echo(f"mx-merge: {said}", err=True)
 
 
-main = build_command("mx-merge", MergeFlags, run_merge, help=_HELP)
+main = FlagCommand("mx-merge", MergeFlags, run_merge, help=_HELP)
 
 if __name__ == "__main__":
     main(prog_name="mx-merge")

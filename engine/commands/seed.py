@@ -15,7 +15,7 @@ import click
 
 from ..errors import InputError
 from ..statistical.settings import THRESHOLD, LearningLimits
-from .flags import CommonFlags, argument, build_command, flag, flag_name
+from .flags import CommonFlags, FlagCommand, argument, flag, flag_name
 
 _HELP = """Link the words of two parallel files SRC and TGT, one sentence a line, words separated by
 spaces; either may be .gz or .zst. Writes a line `0-0 1-2 ...` for each pair, empty where nothing is
@@ -111,7 +111,7 @@ def make_reporter(flags: SeedFlags) -> Callable[[str], None]:
     )
 
 
-main = build_command(
+main = FlagCommand(
     "mx-seed", SeedFlags, run_seed, help=_HELP, titles=("Output", "Learning", "Model")
 )
 

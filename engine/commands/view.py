@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import MxError
-from .flags import CommonFlags, argument, build_command, flag
+from .flags import CommonFlags, FlagCommand, argument, flag
 
 if TYPE_CHECKING:
     from ..view.page import Page
+
+input_flag = partial(flag, group="Input")
+model_flag = partial(flag, group="Model")
+page_flag = partial(flag, group="Page")
 
 HELP = """Make a page that shows the alignment of SRC and TGT, files with one sentence per line: the
 LINKS of a Pharaoh, talp or NAACL file by any tool, or what a model says with -m. The page is
@@ -36,41 +41,28 @@ class ViewFlags(CommonFlags):
     src: str = argument(required=True)
     tgt: str = argument(required=True)
     links: str | None = argument()
-    scores: str | None = flag(
-        None, "Scores of LINKS, as mx-align --scores writes them.", group="Input", metavar="FILE"
+    scores: str | None = input_flag(
+        None, "Scores of LINKS, as mx-align --scores writes them.", metavar="FILE"
     )
-    ignore_scores: bool = flag(False, "Do not read the scores of `0-0:0.93`.", group="Input")
-    one_based: bool = flag(False, "LINKS and --compare count words from 1.", group="Input")
-    gold_one_based: bool = flag(False, "--gold counts words from 1 (NAACL does).", group="Input")
-    reverse: bool = flag(False, "LINKS and --compare have the target side first.", group="Input")
-    model: str | None = flag(
-        None,
-        "Align with this model; no LINKS are read.",
-        group="Model",
-        short="-m",
-        metavar="BUNDLE",
+    ignore_scores: bool = input_flag(False, "Do not read the scores of `0-0:0.93`.")
+    one_based: bool = input_flag(False, "LINKS and --compare count words from 1.")
+    gold_one_based: bool = input_flag(False, "--gold counts words from 1 (NAACL does).")
+    reverse: bool = input_flag(False, "LINKS and --compare have the target side first.")
+    model: str | None = model_flag(
+        None, "Align with this model; no LINKS are read.", short="-m", metavar="BUNDLE"
     )
-    langs: str | None = flag(
-        None,
-        "Or with the installed one for these languages, like de-en.",
-        group="Model",
-        metavar="SRC-TGT",
+    langs: str | None = model_flag(
+        None, "Or with the installed one for these languages, like de-en.", metavar="SRC-TGT"
     )
-    gold: str | None = flag(
-        None, "Gold links (talp or NAACL): shows what is wrong.", group="Page", metavar="FILE"
+    gold: str | None = page_flag(
+        None, "Gold links (talp or NAACL): shows what is wrong.", metavar="FILE"
     )
-    compare: str | None = flag(
-        None, "Links of another system, shown beside.", group="Page", metavar="FILE"
+    compare: str | None = page_flag(None, "Links of another system, shown beside.", metavar="FILE")
+    output: str = page_flag("view.html", "The page.", short="-o", metavar="FILE")
+    sample: int = page_flag(
+        1000, "Pairs shown, drawn at random; the 20 worst come on top; 0 for all.", minimum=0
     )
-    output: str = flag("view.html", "The page.", group="Page", short="-o", metavar="FILE")
-    sample: int = flag(
-        1000,
-        "Pairs shown, drawn at random; the 20 worst come on top; 0 for all.",
-        group="Page",
-        metavar="N",
-        minimum=0,
-    )
-    title: str | None = flag(None, "Of the page [default: the names of the files].", group="Page")
+    title: str | None = page_flag(None, "Of the page [default: the names of the files].")
 
 
 def run_view(flags: ViewFlags) -> None:
@@ -142,7 +134,7 @@ def _align_page(flags: ViewFlags) -> tuple[Page, int]:
     return make_model_page(aligner, collector, ""), collector.total.pairs
 
 
-main = build_command("mx-view", ViewFlags, run_view, help=HELP)
+main = FlagCommand("mx-view", ViewFlags, run_view, help=HELP)
 
 if __name__ == "__main__":
     main(prog_name="mx-view")

@@ -8,11 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ..errors import MxError
 from ..options import check_limits, flag, flag_name
+
+# A flag is listed in the help under a title.
+input_flag = partial(flag, group="Input")
+link_flag = partial(flag, group="Links")
+output_flag = partial(flag, group="Output")
+speed_flag = partial(flag, group="Speed")
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -38,90 +45,64 @@ class CorpusOptions:
     resumed must repeat those that change the output.
     """
 
-    separator: Literal["auto", "bars", "tab"] = flag(
+    separator: Literal["auto", "bars", "tab"] = input_flag(
         "auto",
         "Between the sides in one file: ' ||| ' or TAB [default: as its first line].",
-        group="Input",
         changes_output=True,
     )
-    errors: Literal["strict", "replace"] = flag(
-        "strict",
-        "Bytes that are not UTF-8: stop, or read as U+FFFD.",
-        group="Input",
-        changes_output=True,
+    errors: Literal["strict", "replace"] = input_flag(
+        "strict", "Bytes that are not UTF-8: stop, or read as U+FFFD.", changes_output=True
     )
-    tokenize: bool = flag(
-        False, "Split raw text into words first.", group="Input", changes_output=True
-    )
-    shard: tuple[int, int] = flag(
+    tokenize: bool = input_flag(False, "Split raw text into words first.", changes_output=True)
+    shard: tuple[int, int] = input_flag(
         (1, 1),
         "Only the i-th of n equal runs of lines; joined, the outputs are the whole.",
-        group="Input",
         metavar="i/n",
         parse=parse_shard,
     )
-    average: tuple[str, ...] = flag(
+    average: tuple[str, ...] = link_flag(
         (),
         "Average the scores with those of a file of links, one line `i-j:score` for each pair, as "
         "`mx-seed --scores` writes. Several times: with each.",
-        group="Links",
         metavar="LINKS",
     )
-    output: str | None = flag(
+    output: str | None = output_flag(
         None,
         "Write here instead of stdout; can go on after a kill. .gz and .zst are compressed.",
-        group="Output",
         short="-o",
         metavar="OUT",
     )
-    format: Literal["pharaoh", "scored", "talp", "jsonl", "a3", "parquet"] = flag(
+    format: Literal["pharaoh", "scored", "talp", "jsonl", "a3", "parquet"] = output_flag(
         "pharaoh",
         "Of the output; scored: i-j:score; parquet with --ray [default: pharaoh, i-j].",
-        group="Output",
         changes_output=True,
     )
-    scores: str | None = flag(
-        None, "One score per link, line by line (needs -o).", group="Output", metavar="FILE"
+    scores: str | None = output_flag(
+        None, "One score per link, line by line (needs -o).", metavar="FILE"
     )
-    one_based: bool = flag(False, "Count words from 1.", group="Output", changes_output=True)
-    reverse: bool = flag(False, "Target word first.", group="Output", changes_output=True)
-    write_tokenized: str | None = flag(
-        None,
-        "Write the words aligned to PREFIX.src and PREFIX.tgt (needs -o).",
-        group="Output",
-        metavar="PREFIX",
+    one_based: bool = output_flag(False, "Count words from 1.", changes_output=True)
+    reverse: bool = output_flag(False, "Target word first.", changes_output=True)
+    write_tokenized: str | None = output_flag(
+        None, "Write the words aligned to PREFIX.src and PREFIX.tgt (needs -o).", metavar="PREFIX"
     )
-    resume: bool = flag(
+    resume: bool = output_flag(
         True,
         "Go on with OUT.partial if it is there, or begin anew [default: resume].",
-        group="Output",
         off="--restart",
     )
-    report: str | None = flag(
-        None, "Write the final numbers as JSON.", group="Output", metavar="FILE"
+    report: str | None = output_flag(None, "Write the final numbers as JSON.", metavar="FILE")
+    html: str | None = output_flag(
+        None, "Write a page that shows links and scores.", metavar="FILE"
     )
-    html: str | None = flag(
-        None, "Write a page that shows links and scores.", group="Output", metavar="FILE"
+    html_sample: int = output_flag(
+        1000, "Pairs in the page, drawn at random, besides the 20 worst.", minimum=1
     )
-    html_sample: int = flag(
-        1000,
-        "Pairs in the page, drawn at random, besides the 20 worst.",
-        group="Output",
-        metavar="N",
-        minimum=1,
+    batch_tokens: int | None = speed_flag(
+        None, "Padded pieces per side in a batch [default: 1024 on the CPU].", minimum=1
     )
-    batch_tokens: int | None = flag(
-        None,
-        "Padded pieces per side in a batch [default: 1024 on the CPU].",
-        group="Speed",
-        metavar="N",
-        minimum=1,
-    )
-    chunk_pairs: int | None = flag(
+    chunk_pairs: int | None = speed_flag(
         None,
         "Pairs sorted by length together, and lost by a kill [default: 8192].",
-        group="Speed",
-        metavar="N",
         minimum=1,
     )
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..types import IntArray, Links, Pairs
-from .link_lines import parse_scored_links
+from .link_files import parse_links
 
 # Scores of the model below this count as 0; on which data it was chosen is not recorded.
 MIN_MODEL_SCORE = 0.05
@@ -97,7 +97,7 @@ def _parse_rows(
     for k, line in enumerate(lines):
         n_src, n_tgt = len(pairs.src[k]), len(pairs.tgt[k])
         where = f"{name} line {pairs.first + k + 1:,}"
-        for i, j, score in parse_scored_links(line, where=where):
+        for i, j, score in parse_links(line, where=where).links:
             if i >= n_src or j >= n_tgt:
                 raise InputError(
                     f"{where}: the link {i}-{j} is outside its pair of {n_src} and {n_tgt} "

@@ -1,12 +1,14 @@
-"""Compares link files of several systems with gold: reads them side by side, scores them.
+"""Compares link files of several systems with gold: reads them side by side, scores them, and
+writes the scores as a table, as TSV with a row per sentence, or for JSON.
 
-Does not print: `score_tables` makes text of the result.
+Does not compute the measures: `scoring` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import InputError
 from ..text.files import read_lines
@@ -14,15 +16,17 @@ from ..text.words import split_words
 from ..types import IntArray
 from .link_files import LinkFile
 from .scoring import (
+    MEASURES,
     Comparison,
     Interval,
+    LinkCounts,
     Score,
     bootstrap_intervals,
     compare_systems,
+    compute_measures,
     count_sentences,
     score_counts,
 )
-
 
 @dataclass(frozen=True)
 class ScoredSystem:
@@ -44,7 +48,7 @@ def score_systems(
     """
     systems: list[ScoredSystem] = []
     for file in files:
-        table = count_sentences([made.possible for made in file.sentences], gold.sentences)
+        table = count_sentences(file.all_links(), gold.sentences)
         intervals = compared = None
         if samples:
             intervals = bootstrap_intervals(table, samples, seed)
@@ -110,3 +114,99 @@ def seems_one_based(file: LinkFile) -> bool:
     """
     linked = [sentence.possible for sentence in file.sentences if sentence.possible]
     return len(linked) >= 10 and not any(0 in link for links in linked for link in links)
+
+
+# ---- as text and JSON ----
+
+
+def format_score_table(gold_name: str, systems: Sequence[ScoredSystem]) -> list[str]:
+    """Return the lines of a table in percent, and of the comparisons with the first system."""
+    first = systems[0].score.counts
+    rows = [["system", "AER", "precision", "recall", "F1", "links"]]
+    for system in systems:
+        intervals = system.intervals or dict.fromkeys(MEASURES)
+        cells = [_format_percent(getattr(system.score, name), intervals[name]) for name in MEASURES]
+        rows.append([system.name, *cells, str(system.score.counts.links)])
+    lines = [
+        f"{gold_name}: {len(systems[0].table)} sentences, {first.sure} sure "
+        f"and {first.possible - first.sure} possible links",
+        *_align_columns(rows),
+    ]
+    rows = [[f"against {systems[0].name}", "AER", "p", "F1", "p"]]
+    for system in systems:
+        if (found := system.compared) is None:
+            continue
+        row = [system.name]
+        for name in ("aer", "f1"):
+            row.append(_format_percent(found.difference[name], found.interval_95[name], "+"))
+            row.append(f"{found.p_value[name]:.4f}")
+        rows.append(row)
+    return [*lines, "", *_align_columns(rows)] if len(rows) > 1 else lines
+
+
+def format_sentence_rows(systems: Sequence[ScoredSystem]) -> list[str]:
+    """Return tab-separated lines: a head, then counts and measures of each sentence."""
+    lines = ["\t".join(("system", "sentence", *LinkCounts._fields, *MEASURES))]
+    for system in systems:
+        for number, (counts, measures) in enumerate(_measure_sentences(system), 1):
+            values = [*map(str, counts), *(f"{value:.6f}" for value in measures)]
+            lines.append("\t".join([system.name, str(number), *values]))
+    return lines
+
+
+def describe_scores(
+    gold: LinkFile, systems: Sequence[ScoredSystem], per_sentence: bool = False
+) -> dict[str, Any]:
+    """Return what JSON says about gold and systems; measures are fractions of 1."""
+    counts = systems[0].score.counts
+    return {
+        "gold": {
+            "file": gold.name,
+            "format": gold.format,
+            "sentences": len(gold.sentences),
+            "sure": counts.sure,
+            "possible": counts.possible,
+        },
+        "systems": [_describe_system(system, per_sentence) for system in systems],
+    }
+
+
+def _describe_system(system: ScoredSystem, per_sentence: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"file": system.name, **vars(system.score)}
+    found["counts"] = system.score.counts._asdict()
+    if system.intervals is not None:
+        found["interval_95"] = system.intervals
+    if system.compared is not None:
+        found["against_first"] = vars(system.compared)
+    if per_sentence:
+        names = (*LinkCounts._fields, *MEASURES)
+        found["per_sentence"] = [
+            dict(zip(names, (*counts, *measures), strict=True))
+            for counts, measures in _measure_sentences(system)
+        ]
+    return found
+
+
+def _measure_sentences(system: ScoredSystem) -> Iterator[tuple[list[int], list[float]]]:
+    """Return the counts and the measures of each sentence."""
+    return zip(system.table.tolist(), compute_measures(system.table).tolist(), strict=True)
+
+
+def _format_percent(value: float, interval: Interval | None, sign: str = "") -> str:
+    text = f"{100 * value:{sign}.2f}"
+    if interval is None:
+        return text
+    low, high = interval
+    return f"{text} [{100 * low:{sign}.2f}, {100 * high:{sign}.2f}]"
+
+
+def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as text: the first column to the left, the others to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if n else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..types import IntArray, Links, Pairs
-
-OUTPUT_FORMATS = ("pharaoh", "scored", "talp", "jsonl", "a3")
+from ..types import Floats, IntArray, Links, Pairs
 
 Calibrate = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
 
@@ -25,7 +23,7 @@ _FAST_WORDS = 128
 
 
 class LinkFormat:
-    """Lines of one of OUTPUT_FORMATS, or `scores`, the numbers alone.
+    """Lines of one kind: `pharaoh`, `scored`, `talp`, `jsonl`, `a3`, or `scores`, the numbers alone.
 
     `one_based` counts words from 1; `reverse` puts the target first, in which case links are still
     sorted, by target and then source. `calibrate` adds probabilities to JSON lines.
@@ -45,61 +43,45 @@ class LinkFormat:
         self._format: Callable[[Pairs, Links], list[str]] = getattr(self, f"_format_{kind}")
 
     def __call__(self, pairs: Pairs, links: Links) -> list[str]:
-        return self._format(pairs, links)
-
-    def _order_links(self, links: Links) -> tuple[IntArray, IntArray, Any]:
-        """Return both sides as they are written, and the index that puts other columns in order."""
-        if not self.reverse:
-            return links.src + self.base, links.tgt + self.base, slice(None)
-        pair = np.repeat(np.arange(len(links.offsets) - 1), np.diff(links.offsets))
-        order = np.lexsort((links.src, links.tgt, pair))
-        return links.tgt[order] + self.base, links.src[order] + self.base, order
+        # From here on the source of links is what comes first; pairs stay as they are.
+        return self._format(pairs, links.swap_sides() if self.reverse else links)
 
     def _format_pharaoh(self, pairs: Pairs, links: Links) -> list[str]:
-        first, second, _ = self._order_links(links)
-        return _join_pairs(_link_strings(first, second, "-"), links.offsets)
+        return _join_pairs(self._link_strings(links, "-"), links.offsets)
 
     def _format_scored(self, pairs: Pairs, links: Links) -> list[str]:
         """Return links with their scores: `0-0:0.9312`."""
-        first, second, _ = self._order_links(links)
-        both = zip(_link_strings(first, second, "-"), self._score_strings(links), strict=True)
-        return _join_pairs([f"{link}:{value}" for link, value in both], links.offsets)
+        both = zip(self._link_strings(links, "-"), _score_strings(links), strict=True)
+        return _join_pairs([f"{link}:{score}" for link, score in both], links.offsets)
 
     def _format_talp(self, pairs: Pairs, links: Links) -> list[str]:
         """Return sure links as `0-0`, possible ones as `1p2`."""
-        first, second, order = self._order_links(links)
-        sure = links.sure[order]
-        strings = np.array(_link_strings(first, second, "-"), dtype=object)
-        strings[~sure] = _link_strings(first[~sure], second[~sure], "p")
-        return _join_pairs(strings.tolist(), links.offsets)
+        sure, possible = self._link_strings(links, "-"), self._link_strings(links, "p")
+        return _join_pairs(np.where(links.sure, sure, possible).tolist(), links.offsets)
 
     def _format_scores(self, pairs: Pairs, links: Links) -> list[str]:
-        return _join_pairs(self._score_strings(links), links.offsets)
-
-    def _score_strings(self, links: Links) -> list[str]:
-        _, _, order = self._order_links(links)
-        return [f"{value:.4f}" for value in links.score[order].tolist()]
+        return _join_pairs(_score_strings(links), links.offsets)
 
     def _format_jsonl(self, pairs: Pairs, links: Links) -> list[str]:
-        first, second, order = self._order_links(links)
-        score = links.score[order]
         sentence = sentence_scores(pairs, links)
-        src_null = split_nulls(links.src_null, pairs.src)
-        tgt_null = split_nulls(links.tgt_null, pairs.tgt)
+        nulls = links.src_null, links.tgt_null
+        src_null, tgt_null = nulls[::-1] if self.reverse else nulls
+        src_nulls, tgt_nulls = split_nulls(src_null, pairs.src), split_nulls(tgt_null, pairs.tgt)
+        both = (np.stack([links.src, links.tgt], axis=1) + self.base).tolist()
         lines = []
         for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
-            both = zip(first[start:end].tolist(), second[start:end].tolist(), strict=True)
+            score = links.score[start:end]
             row = {
                 "src": list(pairs.src[k]),
                 "tgt": list(pairs.tgt[k]),
-                "links": [list(link) for link in both],
-                "scores": [round(value, 4) for value in score[start:end].tolist()],
-                "src_null": [round(value, 4) for value in src_null[k]],
-                "tgt_null": [round(value, 4) for value in tgt_null[k]],
+                "links": both[start:end],
+                "scores": [round(value, 4) for value in score.tolist()],
+                "src_null": [round(value, 4) for value in src_nulls[k]],
+                "tgt_null": [round(value, 4) for value in tgt_nulls[k]],
                 "score": round(sentence[k], 4),
             }
             if self.calibrate is not None:
-                chances = self.calibrate(score[start:end]).tolist()
+                chances = self.calibrate(score).tolist()
                 row["probabilities"] = [round(value, 4) for value in chances]
             lines.append(json.dumps(row, ensure_ascii=False))
         return lines
@@ -108,17 +90,15 @@ class LinkFormat:
         """Return three lines per pair; the last names, after each word of the first language, the
         words of the second it is linked to, counted from 1: `NULL ({ 2 }) das ({ 1 })`."""
         sentence = sentence_scores(pairs, links)
-        sides = (pairs.src, pairs.tgt), (links.src.tolist(), links.tgt.tolist())
-        if self.reverse:
-            sides = sides[0][::-1], sides[1][::-1]
-        (first, second), (ones, others) = sides
+        first, second = (pairs.tgt, pairs.src) if self.reverse else (pairs.src, pairs.tgt)
+        ones, others = links.src.tolist(), links.tgt.tolist()
         blocks = []
         for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
             partners: list[list[int]] = [[] for _ in first[k]]
             for i, j in zip(ones[start:end], others[start:end], strict=True):
                 partners[i].append(j + 1)
             free = sorted(set(range(1, len(second[k]) + 1)).difference(*partners))
-            rows = [("NULL", free), *zip(first[k], map(sorted, partners), strict=True)]
+            rows = [("NULL", free), *zip(first[k], partners, strict=True)]
             words = (f"{word} ({{ {''.join(f'{n} ' for n in places)}}})" for word, places in rows)
             blocks.append(
                 f"# Sentence pair ({pairs.first + k + 1}) source length {len(first[k])} "
@@ -127,18 +107,22 @@ class LinkFormat:
             )
         return blocks
 
-
-def _link_strings(src: IntArray, tgt: IntArray, mark: str) -> list[str]:
-    if len(src) and max(int(src.max()), int(tgt.max())) >= _FAST_WORDS:
-        return [f"{i}{mark}{j}" for i, j in zip(src.tolist(), tgt.tolist(), strict=True)]
-    strings: list[str] = _link_string_table(mark)[src * _FAST_WORDS + tgt].tolist()
-    return strings
+    def _link_strings(self, links: Links, mark: str) -> list[str]:
+        src, tgt = links.src + self.base, links.tgt + self.base
+        if len(src) and max(int(src.max()), int(tgt.max())) >= _FAST_WORDS:
+            return [f"{i}{mark}{j}" for i, j in zip(src.tolist(), tgt.tolist(), strict=True)]
+        strings: list[str] = _link_string_table(mark)[src * _FAST_WORDS + tgt].tolist()
+        return strings
 
 
 @cache
 def _link_string_table(mark: str) -> npt.NDArray[np.object_]:
     words = range(_FAST_WORDS)
     return np.array([f"{i}{mark}{j}" for i in words for j in words], dtype=object)
+
+
+def _score_strings(links: Links) -> list[str]:
+    return [f"{value:.4f}" for value in links.score.tolist()]
 
 
 def _join_pairs(strings: list[str], offsets: IntArray) -> list[str]:
@@ -158,28 +142,24 @@ def sentence_scores(pairs: Pairs, links: Links) -> list[float]:
     if not len(links.src):
         return [0.0] * len(n_words)
     pair = np.repeat(np.arange(len(n_words)), np.diff(links.offsets))
-    best = _sum_best(pair, links.src, links.score) + _sum_best(pair, links.tgt, links.score)
-    scores = np.zeros(len(n_words))
-    scores[: len(best)] = best
-    values: list[float] = (scores / np.maximum(n_words, 1)).tolist()
+    best = np.zeros(len(n_words))
+    for word in (links.src, links.tgt):
+        best += _sum_best(pair, word, links.score, len(n_words))
+    values: list[float] = (best / np.maximum(n_words, 1)).tolist()
     return values
 
 
-def _sum_best(
-    pair: IntArray, word: IntArray, score: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float64]:
-    """Return for each pair, up to the last with links, the sum of its words' best scores.
+def _sum_best(pair: IntArray, word: IntArray, score: Floats, n_pairs: int) -> npt.NDArray[Any]:
+    """Return for each pair the sum of its words' best scores.
 
     Sorted by pair and word, each word is a run whose highest score is taken, then added up:
         pair 0 0 0 1, word 0 0 2 1, score .2 .9 .5 .4  ->  best .9 .5 .4  ->  sums 1.4 .4
     """
-    order = np.lexsort((word, pair))
-    pair, word = pair[order], word[order]
-    new = np.ones(len(pair), bool)
-    new[1:] = (pair[1:] != pair[:-1]) | (word[1:] != word[:-1])
-    starts = np.flatnonzero(new)
+    key = pair * (int(word.max()) + 1) + word
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     best = np.maximum.reduceat(score[order], starts).astype(np.float64)
-    return np.asarray(np.bincount(pair[starts], best), np.float64)
+    return np.bincount(pair[order][starts], best, minlength=n_pairs)
 
 
 def split_nulls(

@@ -1,35 +1,188 @@
-"""Files of links or gold links: a line for each sentence pair, or NAACL lines for each link.
+"""Reads links: Pharaoh `i-j`, scored `i-j:0.93`, talp with `ipj` or `i?j` for possible links, NAACL.
 
-Does not count or score links.
+Inside the program indices are 0-based and the source comes first, whatever the file had. Does not
+count or score links.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
+from functools import cached_property, lru_cache
+from itertools import tee, zip_longest
+from typing import NamedTuple
 
 from ..errors import InputError, MxError
 from ..text.files import read_lines
 from ..text.words import split_words
 from ..types import Link, ScoredLink
-from .link_lines import EMPTY_GOLD, NUMBER, Gold, parse_gold, parse_scored_links, quote_text
 
-LINK_FILE_FORMATS = ("auto", "talp", "naacl")
-
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Indices are bounded in length, so that a stray number is a clear error and not a huge integer.
+# A link may carry scores after colons; only the first one is read.
+_TOKEN = re.compile(rf"([0-9]{{1,7}})([-p?])([0-9]{{1,7}})(?::({_NUMBER})(?::{_NUMBER})*)?")
 _NAACL = re.compile(
-    rf"([0-9]{{1,7}}) ([0-9]{{1,7}}) ([0-9]{{1,7}})(?: ([SPsp]))?(?: {NUMBER})?", re.ASCII
+    rf"([0-9]{{1,7}}) ([0-9]{{1,7}}) ([0-9]{{1,7}})(?: ([SPsp]))?(?: {_NUMBER})?", re.ASCII
 )
-_HEAD_LINES = 100  # enough to tell the format by
 
 
-# ---- whole files ----
+@dataclass(frozen=True)
+class Gold:
+    """Gold links of one sentence pair; `sure` is always a part of `possible`."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+    def __post_init__(self) -> None:
+        if not self.sure <= self.possible:
+            object.__setattr__(self, "possible", self.possible | self.sure)
+
+
+EMPTY_GOLD = Gold(frozenset(), frozenset())
+
+
+# ---- one sentence pair ----
+
+
+class _Token(NamedTuple):
+    i: int
+    j: int
+    sure: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """What a file says about one sentence pair. `scored` if it says how good the links are."""
+
+    tokens: list[_Token]
+    scored: bool = False
+
+    @cached_property
+    def links(self) -> list[ScoredLink]:
+        """The links, sorted; one without a score has 1.0, one given twice its highest."""
+        best: dict[Link, float] = {}
+        for i, j, _, score in self.tokens:
+            best[i, j] = max(score, best.get((i, j), score))
+        return [(i, j, score) for (i, j), score in sorted(best.items())]
+
+    @property
+    def gold(self) -> Gold:
+        """The links as gold; one given both as sure and as possible is sure."""
+        return Gold(
+            frozenset((token.i, token.j) for token in self.tokens if token.sure),
+            frozenset((token.i, token.j) for token in self.tokens),
+        )
+
+    def check_bounds(self, n_src: int, n_tgt: int, where: str) -> None:
+        """Fail if a link lies outside a pair of so many words."""
+        for i, j, _ in self.links:
+            if i >= n_src or j >= n_tgt:
+                raise InputError(
+                    f"{where}: link {i}-{j} (counted from 0) lies outside the pair, which "
+                    f"has {n_src} and {n_tgt} words; is it of other text, one-based, or reversed?"
+                )
+
+
+def parse_links(line: str, one_based: bool = False, where: str = "link line") -> LinkRow:
+    """Return what a line of links says; errors name the place `where` it stands."""
+    tokens = []
+    for word in split_words(line.rstrip("\r")):
+        token = _parse_token(word)
+        if token is None:
+            raise InputError(
+                f"{where}: {_quote_text(word)} is not a link; "
+                "wanted i-j (sure), ipj or i?j (possible), like 0-0 1p2"
+            )
+        if one_based:
+            if not (token.i and token.j):
+                raise InputError(
+                    f"{where}: {_quote_text(word)} has index 0, but the links were said to start "
+                    "at 1; read the file as 0-based"
+                )
+            token = token._replace(i=token.i - 1, j=token.j - 1)
+        tokens.append(token)
+    return LinkRow(tokens, ":" in line)
+
+
+@lru_cache(1 << 16)  # a corpus repeats the same few thousand links
+def _parse_token(word: str) -> _Token | None:
+    found = _TOKEN.fullmatch(word)
+    if found is None:
+        return None
+    i, mark, j, score = found.groups()
+    return _Token(int(i), int(j), mark == "-", 1.0 if score is None else float(score))
+
+
+def _quote_text(text: str) -> str:
+    """Return text as an error shows it: in quotes, and not too much of it."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+# ---- files ----
+
+
+@dataclass(frozen=True)
+class LinkSource:
+    """A file of links, and how to read it. NAACL files are 1-based by definition."""
+
+    path: str
+    one_based: bool = False
+    reverse: bool = False  # the target comes first
+    scores: str | None = None  # a file with a number for each link, in the order of the line
+    format: str = "auto"  # or talp, naacl
+
+    @property
+    def name(self) -> str:
+        """What errors call the file."""
+        return "standard input" if self.path == "-" else self.path
+
+    def open_rows(self) -> tuple[str, Iterator[LinkRow]]:
+        """Return the format, and the sentence pairs, which are read while they are needed."""
+        lines, head = tee(read_lines(self.path))
+        format = detect_format(head) if self.format == "auto" else self.format
+        if format == "naacl":
+            if self.scores:
+                raise MxError(f"{self.name} is a NAACL file, whose lines --scores does not know")
+            rows = _parse_naacl(lines, self.name)
+        else:
+            if self.scores:
+                lines = _join_scores(lines, self.name, self.scores)
+            rows = (
+                parse_links(line, self.one_based, f"{self.name} line {number}")
+                for number, line in enumerate(lines, 1)
+            )
+        if self.reverse:
+            rows = (
+                LinkRow([_Token(j, i, *rest) for i, j, *rest in row.tokens], row.scored)
+                for row in rows
+            )
+        return format, rows
+
+    def select_rows(
+        self, sizes: dict[int, tuple[int, int]], total: int, text: str
+    ) -> list[LinkRow]:
+        """Return the rows of the pairs whose words are counted in `sizes`, in that order.
+
+        `text` has `total` pairs, and so must the file; but a NAACL file may end early, as it names
+        only pairs with links.
+        """
+        kept = {number: LinkRow([]) for number in sizes}
+        count = 0
+        format, rows = self.open_rows()
+        for count, row in enumerate(rows, 1):
+            if count in sizes:
+                row.check_bounds(*sizes[count], f"{self.path} line {count}")
+                kept[count] = row
+        if count > total or (count < total and format != "naacl"):
+            raise uneven_files_error(self.path, count, total, text)
+        return list(kept.values())
 
 
 @dataclass(frozen=True)
 class LinkFile:
-    """A file's links, one Gold per sentence pair. A NAACL file only names the pairs that have
+    """All links of a file, one Gold per sentence pair. A NAACL file only names the pairs that have
     links, so its length may be too short: see `fit_length`."""
 
     name: str
@@ -43,10 +196,8 @@ class LinkFile:
     def fit_length(self, length: int, other: str) -> LinkFile:
         """Return the file with one entry for each of the `length` sentences that `other` has."""
         found = len(self.sentences)
-        if found == length:
-            return self
         naacl = self.format == "naacl"
-        if naacl and found < length:
+        if found == length or (naacl and found < length):
             more = [EMPTY_GOLD] * (length - found)
             return LinkFile(self.name, self.format, self.sentences + more)
         raise InputError(
@@ -59,34 +210,10 @@ class LinkFile:
 def read_link_file(
     path: str, format: str = "auto", one_based: bool = False, reverse: bool = False
 ) -> LinkFile:
-    """Read links or gold links in any of LINK_FILE_FORMATS; `reverse` if the target comes first.
-
-    NAACL files are 1-based by definition.
-    """
-    name = "standard input" if path == "-" else path
-    return parse_link_file(list(read_lines(path)), name, format, one_based, reverse)
-
-
-def parse_link_file(
-    lines: Sequence[str],
-    name: str,
-    format: str = "auto",
-    one_based: bool = False,
-    reverse: bool = False,
-) -> LinkFile:
-    """Return what `read_link_file` returns, from lines already read."""
-    if format == "auto":
-        format = detect_format(lines)
-    if format == "naacl":
-        sentences = _parse_naacl(lines, name)
-    else:
-        sentences = [
-            parse_gold(line, one_based, f"{name} line {number}")
-            for number, line in enumerate(lines, 1)
-        ]
-    if reverse:
-        sentences = [sentence.swap_sides() for sentence in sentences]
-    return LinkFile(name, format, sentences)
+    """Read links or gold links; the arguments are those of `LinkSource`."""
+    source = LinkSource(path, one_based, reverse, format=format)
+    format, rows = source.open_rows()
+    return LinkFile(source.name, format, [row.gold for row in rows])
 
 
 def detect_format(lines: Iterable[str]) -> str:
@@ -98,110 +225,30 @@ def detect_format(lines: Iterable[str]) -> str:
     return "talp"
 
 
-def _parse_naacl(lines: Iterable[str], name: str) -> list[Gold]:
-    """Return sentences 1, 2, ... up to the highest number in the lines."""
-    sure: dict[int, set[Link]] = {}
-    possible: dict[int, set[Link]] = {}
-    last = 0
+def _parse_naacl(lines: Iterable[str], name: str) -> Iterator[LinkRow]:
+    """Yield sentences 1, 2, ... up to the highest number in the lines."""
+    tokens: dict[int, list[_Token]] = {}
     for number, line in enumerate(lines, 1):
         if not (words := split_words(line.rstrip("\r"))):
             continue
         fields = _NAACL.fullmatch(" ".join(words))
         if fields is None or not int(fields[1]):
             raise InputError(
-                f"{name} line {number}: {quote_text(line)} is not a NAACL link; wanted "
+                f"{name} line {number}: {_quote_text(line)} is not a NAACL link; wanted "
                 "sentence, source and target position, all from 1, then S or P, like 0001 3 4 S"
             )
         sentence, i, j = int(fields[1]), int(fields[2]), int(fields[3])
-        last = max(last, sentence)
         if not i and not j:
             raise InputError(
-                f"{name} line {number}: {quote_text(line)} links position 0 to position 0; "
+                f"{name} line {number}: {_quote_text(line)} links position 0 to position 0; "
                 "NAACL positions start at 1 (0 is NULL): is the file 0-based?"
             )
+        found = tokens.setdefault(sentence, [])
         # Position 0 is NULL: such a line says that a word has no link, so it adds none.
         if i and j:
-            kind = possible if fields[4] in ("P", "p") else sure
-            kind.setdefault(sentence, set()).add((i - 1, j - 1))
-    return [
-        Gold(frozenset(sure.get(n, ())), frozenset(possible.get(n, ()))) for n in range(1, last + 1)
-    ]
-
-
-# ---- a line at a time ----
-
-
-@dataclass(frozen=True)
-class LinkRow:
-    """One line of a link file. `scored` if it says how good the links are."""
-
-    gold: Gold
-    links: list[ScoredLink]
-    scored: bool
-
-    def check_bounds(self, n_src: int, n_tgt: int, where: str) -> None:
-        """Fail if a link lies outside a pair of so many words."""
-        for i, j, _ in self.links:
-            if i >= n_src or j >= n_tgt:
-                raise InputError(
-                    f"{where}: link {i}-{j} (counted from 0) lies outside the pair, which "
-                    f"has {n_src} and {n_tgt} words; is it of other text, one-based, or reversed?"
-                )
-
-
-@dataclass(frozen=True)
-class LinkSource:
-    """A file of links in any format, and how to read it."""
-
-    path: str
-    one_based: bool = False
-    reverse: bool = False
-    scores: str | None = None  # a file with a number for each link, in the order of the line
-
-    def read_rows(self) -> Iterator[LinkRow]:
-        """Yield the lines, read while they are needed."""
-        lines = read_lines(self.path)
-        head = list(islice(lines, _HEAD_LINES))
-        name = "standard input" if self.path == "-" else self.path
-        if detect_format(head) == "naacl":
-            if self.scores:
-                raise MxError(f"{name} is a NAACL file, whose lines --scores does not know")
-            file = parse_link_file([*head, *lines], name, "naacl", reverse=self.reverse)
-            for gold in file.sentences:
-                yield LinkRow(gold, [(i, j, 1.0) for i, j in sorted(gold.possible)], False)
-            return
-        lines = chain(head, lines)
-        if self.scores:
-            lines = _join_scores(lines, name, self.scores)
-        for number, line in enumerate(lines, 1):
-            where = f"{name} line {number}"
-            gold = parse_gold(line, self.one_based, where)
-            links = parse_scored_links(line, self.one_based, where)
-            if self.reverse:
-                gold, links = gold.swap_sides(), sorted((j, i, score) for i, j, score in links)
-            yield LinkRow(gold, links, ":" in line)
-
-    def select_rows(
-        self, sizes: dict[int, tuple[int, int]], total: int, text: str
-    ) -> list[LinkRow]:
-        """Return the lines of the pairs whose words are counted in `sizes`, in that order.
-
-        `text` has `total` pairs, and so must the file; but a NAACL file may end early, as it names
-        only pairs with links.
-        """
-        kept = {number: LinkRow(EMPTY_GOLD, [], False) for number in sizes}
-        count = 0
-        for count, row in enumerate(self.read_rows(), 1):
-            if count in sizes:
-                row.check_bounds(*sizes[count], f"{self.path} line {count}")
-                kept[count] = row
-        may_end_early = count < total and self.path != "-" and self._is_naacl()
-        if count != total and not may_end_early:
-            raise uneven_files_error(self.path, count, total, text)
-        return list(kept.values())
-
-    def _is_naacl(self) -> bool:
-        return detect_format(islice(read_lines(self.path), _HEAD_LINES)) == "naacl"
+            found.append(_Token(i - 1, j - 1, fields[4] not in ("P", "p"), 1.0))
+    for sentence in range(1, max(tokens, default=0) + 1):
+        yield LinkRow(tokens.get(sentence, []))
 
 
 def _join_scores(lines: Iterable[str], name: str, scores: str) -> Iterator[str]:

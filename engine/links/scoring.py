@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..types import IntArray, Link, ScoredLink
-from .link_lines import Gold
+from .link_files import Gold
 
 MEASURES = ("aer", "precision", "recall", "f1")
 
+Interval = tuple[float, float]  # ends of a 95 % confidence interval
 _Doubles = NDArray[np.float64]
 
+_TAIL = 50 * (1 - 0.95)  # percent on each side of such an interval
 _MAX_CELLS = 2_000_000  # entries of a resampling matrix held at once: 16 MB
 
 
@@ -46,43 +48,33 @@ class Score:
     counts: LinkCounts
 
 
-class Interval(NamedTuple):
-    """Ends of a confidence interval."""
-
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Comparison:
     """System B against system A: by measure, B − A, its interval, and how likely a difference
     as large would be if the two were equally good (two-sided p)."""
 
     difference: dict[str, float]
-    interval: dict[str, Interval]
+    interval_95: dict[str, Interval]
     p_value: dict[str, float]
 
 
 # ---- counts and measures ----
 
 
-def count_links(links: Collection[Link], gold: Gold) -> LinkCounts:
-    """Count the links of one sentence; a link given twice counts once."""
-    made = links if isinstance(links, (set, frozenset)) else set(links)
-    return LinkCounts(
-        len(made),
-        len(gold.sure),
-        len(gold.possible),
-        len(gold.sure.intersection(made)),
-        len(gold.possible.intersection(made)),
-    )
-
-
 def count_sentences(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> IntArray:
-    """Return one row of LinkCounts per sentence, (N, 5)."""
+    """Return one row of LinkCounts per sentence, (N, 5); a link given twice counts once."""
     if len(links) != len(gold):
         raise InputError(f"links for {len(links)} sentences, but gold for {len(gold)}")
-    rows = [count_links(made, wanted) for made, wanted in zip(links, gold, strict=True)]
+    rows = [
+        LinkCounts(
+            len(made := set(given)),
+            len(wanted.sure),
+            len(wanted.possible),
+            len(wanted.sure & made),
+            len(wanted.possible & made),
+        )
+        for given, wanted in zip(links, gold, strict=True)
+    ]
     return np.array(rows, dtype=np.int64).reshape(len(rows), 5)
 
 
@@ -127,6 +119,8 @@ def _split_samples(samples: int, sentences: int) -> Iterator[int]:
 def _resample_measures(tables: IntArray, samples: int, seed: int) -> _Doubles:
     """Return the measures of `samples` sets drawn with replacement from the sentences, the same
     draw for every system: (K, N, 5) to (K, samples, 4)."""
+    if not tables.shape[1]:
+        tables = np.zeros((len(tables), 1, 5), dtype=np.int64)  # no sentences count as an empty one
     systems, sentences, _ = tables.shape
     flat = tables.transpose(1, 0, 2).reshape(sentences, systems * 5).astype(np.float64)
     rng = np.random.default_rng(seed)
@@ -144,30 +138,20 @@ def _resample_measures(tables: IntArray, samples: int, seed: int) -> _Doubles:
     return drawn_measures
 
 
-def _percentile_intervals(values: _Doubles, confidence: float) -> dict[str, Interval]:
-    tail = 50 * (1 - confidence)
-    ends = np.percentile(values, [tail, 100 - tail], axis=0)
-    return {
-        name: Interval(float(low), float(high))
-        for name, low, high in zip(MEASURES, ends[0], ends[1], strict=True)
-    }
+def _percentile_intervals(values: _Doubles) -> dict[str, Interval]:
+    ends = np.percentile(values, [_TAIL, 100 - _TAIL], axis=0)
+    return dict(zip(MEASURES, zip(*ends.tolist(), strict=True), strict=True))
 
 
 def bootstrap_intervals(
-    counts: IntArray, samples: int = 10_000, seed: int = 1, confidence: float = 0.95
+    counts: IntArray, samples: int = 10_000, seed: int = 1
 ) -> dict[str, Interval]:
     """Return the percentile interval of each measure, sentences drawn with replacement."""
-    if not len(counts):
-        counts = np.zeros((1, 5), dtype=np.int64)
-    return _percentile_intervals(_resample_measures(counts[None], samples, seed)[0], confidence)
+    return _percentile_intervals(_resample_measures(counts[None], samples, seed)[0])
 
 
 def compare_systems(
-    first: IntArray,
-    second: IntArray,
-    samples: int = 10_000,
-    seed: int = 1,
-    confidence: float = 0.95,
+    first: IntArray, second: IntArray, samples: int = 10_000, seed: int = 1
 ) -> Comparison:
     """Compare `second` with `first`, tables of the same gold.
 
@@ -176,15 +160,13 @@ def compare_systems(
     """
     if first.shape != second.shape or not np.array_equal(first[:, 1:3], second[:, 1:3]):
         raise ValueError("both tables must count against the same gold")
-    if not len(first):
-        first = second = np.zeros((1, 5), dtype=np.int64)
     # Both systems have the same sentences drawn: what is hard for both does not widen the interval.
     drawn = _resample_measures(np.stack([first, second]), samples, seed)
     difference = compute_measures(second.sum(axis=0)) - compute_measures(first.sum(axis=0))
     p_value = _randomized_p_values(first, second, difference, samples, seed)
     return Comparison(
         dict(zip(MEASURES, difference.tolist(), strict=True)),
-        _percentile_intervals(drawn[1] - drawn[0], confidence),
+        _percentile_intervals(drawn[1] - drawn[0]),
         dict(zip(MEASURES, p_value.tolist(), strict=True)),
     )
 

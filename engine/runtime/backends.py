@@ -1,10 +1,12 @@
 """Choose what computes a model: the protocol that all backends share, and the choice among them.
 
-A backend's own module is imported only when it is tried; everything in `gpu` is entered from here.
+A backend's own module is imported only when it is tried, and the room `gpu` is entered only where
+the packages that it needs are installed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,15 @@ from ..types import Batch, Floats, IntArray, PackedLinks, WordIds
 
 # From the fastest to the one that always works; "auto" tries them in this order.
 BACKENDS = ("auto", "trt", "trt-rtx", "cuda", "cpu")
+
+TENSORRT_PACKAGES = {"trt": "tensorrt", "trt-rtx": "tensorrt_rtx"}
+TENSORRT_TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
+INSTALL_TENSORRT = {
+    "tensorrt": 'pip install "mx-align[trt]"',
+    "tensorrt_rtx": 'pip install "mx-align[trt-rtx]"',
+}
+CUDA = "CUDAExecutionProvider"
+INSTALL_CUDA = 'pip uninstall -y onnxruntime && pip install "mx-align[gpu]"'
 
 
 @dataclass(frozen=True)
@@ -86,9 +97,11 @@ def _open_backend(
 
             return open_cpu(bundle, dtype, threads)
         if name == "cuda":
+            check_cuda_provider()
             from .gpu.onnx_cuda import open_cuda
 
             return open_cuda(bundle, dtype, gpu)
+        check_tensorrt(TENSORRT_PACKAGES[name])
         from .gpu.tensorrt import open_tensorrt
 
         return open_tensorrt(bundle, dtype, gpu, name)
@@ -96,6 +109,21 @@ def _open_backend(
         raise BackendError(
             f"{error.name} is not installed; pip install mx-align brings it"
         ) from None
+
+
+def check_tensorrt(package: str) -> None:
+    """Raise BackendError if a package is not there; without loading it, which takes seconds."""
+    if importlib.util.find_spec(package) is None:
+        title, install = TENSORRT_TITLES[package], INSTALL_TENSORRT[package]
+        raise BackendError(f"{title}: {package} is not installed; {install}")
+
+
+def check_cuda_provider() -> None:
+    """Raise BackendError if this ONNX Runtime was made without CUDA."""
+    import onnxruntime
+
+    if CUDA not in onnxruntime.get_available_providers():
+        raise BackendError(f"CUDA: this ONNX Runtime has no CUDA provider; {INSTALL_CUDA}")
 
 
 def count_cores() -> int:

@@ -18,10 +18,24 @@ from ..bundle.bundle import Bundle
 from ..errors import BackendError
 from ..links.scoring import link_f1
 from ..version import __version__
-from .backends import GpuOptions
+from .backends import (
+    INSTALL_CUDA,
+    INSTALL_TENSORRT,
+    TENSORRT_TITLES,
+    GpuOptions,
+    check_cuda_provider,
+    check_tensorrt,
+)
 
-PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "tensorrt-rtx")
-LEAST_F1 = 0.98  # of links in half precision against those in single
+LISTED_PACKAGES = (
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "cuda-bindings",
+    "tensorrt",
+    "tensorrt-rtx",
+)
+LEAST_GPU_F1 = 0.98  # of links in fp16 against those of the CPU in fp32
 INSTALL_DRIVER = "install NVIDIA's driver, R580 or later: https://www.nvidia.com/drivers"
 Capability = tuple[int, int]
 Say = Callable[[str], None]
@@ -31,7 +45,7 @@ def list_versions() -> Iterator[str]:
     """Yield lines about this machine and the packages that matter."""
     yield f"mx-align {__version__}, Python {platform.python_version()}, {platform.platform()}"
     found = []
-    for name in PACKAGES:
+    for name in LISTED_PACKAGES:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -70,49 +84,53 @@ def examine_backends() -> list[Finding]:
 
 def examine_tensorrt(name: str, package: str) -> Finding:
     """Examine TensorRT, or TensorRT for RTX, which lacks plans for some GPUs."""
-    from .gpu.tensorrt_api import INSTALL, TITLES, TensorrtApi
-
     try:
+        check_tensorrt(package)
+        from .gpu.tensorrt_api import TensorrtApi
+
         api = TensorrtApi(package)
     except BackendError as error:
-        return Finding(name, False, str(error).split(";")[0], INSTALL[package])
+        return Finding(name, False, str(error).split(";")[0], INSTALL_TENSORRT[package])
     found, capabilities = examine_gpus(name, f"{package} {api.version}")
     strange = ["sm_{}{}".format(*one) for one in capabilities if not api.can_build_for(one)]
     if strange:
-        reason = f"{TITLES[package]} has no engines for {', '.join(strange)}"
+        reason = f"{TENSORRT_TITLES[package]} has no engines for {', '.join(strange)}"
         return Finding(name, False, f"{package} {api.version} is installed, but {reason}")
     return found
 
 
 def examine_cuda() -> Finding:
     """Examine ONNX Runtime's CUDA provider; on a GPU, start it."""
-    from .gpu.onnx_cuda import INSTALL, INSTALL_LIBRARIES, check_provider, try_cuda
     from .onnx_cpu import VERSION
 
     try:
-        check_provider()
+        check_cuda_provider()
     except BackendError:
-        return Finding("cuda", False, f"onnxruntime {VERSION} is the one without CUDA", INSTALL)
+        return Finding(
+            "cuda", False, f"onnxruntime {VERSION} is the one without CUDA", INSTALL_CUDA
+        )
+    from .gpu.onnx_cuda import INSTALL_CUDA_LIBRARIES, try_cuda
+
     found, capabilities = examine_gpus("cuda", f"onnxruntime {VERSION}")
     try:
         if capabilities:
             try_cuda(0)
     except BackendError as error:
         about = f"onnxruntime {VERSION} is installed, but {str(error).removeprefix('CUDA: ')}"
-        return Finding("cuda", False, about, INSTALL_LIBRARIES)
+        return Finding("cuda", False, about, INSTALL_CUDA_LIBRARIES)
     return found
 
 
 def examine_gpus(backend: str, about: str) -> tuple[Finding, list[Capability]]:
     """Return what a backend whose package is installed lacks, and what the GPUs here can do."""
-    from .gpu.cuda_driver import INSTALL, NO_DRIVER
+    from .gpu.cuda_driver import INSTALL_BINDINGS, NO_DRIVER
 
     try:
         gpus, capabilities = list_gpus()
         return Finding(backend, True, f"{about}, {gpus}"), capabilities
     except BackendError as error:
         reason, _, missing = str(error).partition("; pip")
-        install = INSTALL if missing else INSTALL_DRIVER if reason == NO_DRIVER else ""
+        install = INSTALL_BINDINGS if missing else INSTALL_DRIVER if reason == NO_DRIVER else ""
         return Finding(backend, False, f"{about} is installed, but {reason}", install), []
 
 
@@ -169,8 +187,7 @@ def check_bundle_kernels(bundle: Bundle, say: Say) -> bool:
 def check_backend_links(bundle: Bundle, load_aligner: Callable[..., Any], say: Say) -> bool:
     """Align some made-up pairs with every backend that runs, by aligners that `load_aligner` makes.
 
-    False if one fails after all, or if a GPU's links are others than those of the CPU in single
-    precision.
+    False if one fails after all, or if a GPU's links are others than those of the CPU in fp32.
     """
     src, tgt = make_up_pairs(bundle)
     links: dict[str, list[set[Any]]] = {}
@@ -192,7 +209,7 @@ def check_backend_links(bundle: Bundle, load_aligner: Callable[..., Any], say: S
         if name != "cpu" and "cpu" in links:
             f1 = link_f1(links[name], links["cpu"])
             say(f"{name}: F1 of its links against the CPU's {f1:.4f}")
-            good = good and f1 > LEAST_F1
+            good = good and f1 > LEAST_GPU_F1
     return good
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..errors import MxError
 from ..links.formats import sentence_scores
-from ..links.link_lines import format_links
+from ..links.link_files import format_links
 from ..types import IntArray, Link, Links, Pairs
 
 WORST = 20  # pairs

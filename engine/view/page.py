@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..links.link_lines import Gold
+from ..links.link_files import Gold
 from ..types import Floats, Link
 from ..version import __version__
 

@@ -7,11 +7,11 @@ would choose is taken as sure, one that only one would choose as possible.
 import numpy as np
 
 from ...engine.bundle.manifest import Calibration, Thresholds
-from ...engine.links.link_lines import Gold
+from ...engine.links.link_files import Gold
 from ...engine.links.scoring import best_threshold, sweep_thresholds
 from ...engine.types import ScoredLink
 
-LOWEST = 0.01  # word pairs below this score are no candidates for a link
+LOWEST_CANDIDATE = 0.01  # word pairs below this score are no candidates for a link
 # "High precision" and "high recall": how many times as much a wrong (missing) link counts.
 WEIGHT = 9.0
 POINTS = 40  # of the table at most
@@ -26,7 +26,7 @@ def calibrate_scores(
     Scores are one array (source words, target words) for each pair.
     """
     candidates = [
-        [(int(i), int(j), float(one[i, j])) for i, j in np.argwhere(one >= LOWEST)]
+        [(int(i), int(j), float(one[i, j])) for i, j in np.argwhere(one >= LOWEST_CANDIDATE)]
         for one in scores
     ]
     return choose_thresholds(candidates, gold, how), fit_probabilities(candidates, gold, how)

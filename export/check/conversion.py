@@ -11,7 +11,7 @@ from functools import cached_property
 import onnx
 
 from ...engine.errors import MxError
-from ...engine.links.link_lines import Gold
+from ...engine.links.link_files import Gold
 from ...engine.links.scoring import link_f1, score_links
 from ...engine.types import Link
 from ...trainer.networks.weights import Network
@@ -21,8 +21,8 @@ from .verification import check_onnx, verify_graph
 
 LEAST_PAIRS = 50  # fewer say too little about links
 # What int8 must keep to be taken unasked (docs/decisions.md has what models lost).
-LEAST_F1 = 0.985  # of its links against fp32 ones
-MOST_AER = 0.003  # by which it may be worse
+LEAST_INT8_F1 = 0.985  # of its links against fp32 ones
+MOST_INT8_AER = 0.003  # by which it may be worse
 _RANGE_PAIRS = 200  # pairs that ranges are taken from at most
 
 Measures = dict[str, float]
@@ -83,9 +83,9 @@ class DtypeConverter:
             # What is decided is decided on the values themselves, not on what people see.
             base = self.baseline
             worse = found["aer"] - base["aer"] if base else 0.0
-            self.int8_is_good = found["link_f1"] >= LEAST_F1 and worse <= MOST_AER
+            self.int8_is_good = found["link_f1"] >= LEAST_INT8_F1 and worse <= MOST_INT8_AER
             if not self.int8_is_good and not named:
-                self.report(f"int8 left out: it must keep a link F1 of {LEAST_F1} and the AER")
+                self.report(f"int8 left out: it must keep a link F1 of {LEAST_INT8_F1} and the AER")
                 return None
         return graph, measured
 

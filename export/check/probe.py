@@ -21,8 +21,7 @@ from ...engine.text.words import split_words
 from ...engine.types import Link
 from ...trainer.data.batches import group_by_length
 from ...trainer.data.token_cache import TokenCache
-
-Feeds = dict[str, np.ndarray]  # by the names of INPUTS
+from ..graph.builder import Feeds
 
 BATCH_PIECES = 2000  # of the longer side
 

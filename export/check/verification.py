@@ -13,13 +13,14 @@ from ...engine.errors import MxError
 from ...engine.runtime.model_graph import INPUTS, OUTPUTS
 from ...trainer.networks.mask_align import harmonic_mean
 from ...trainer.networks.weights import Network
-from .probe import Feeds, Probe, batch_probe, make_feeds, open_session
+from ..graph.builder import Feeds
+from .probe import Probe, batch_probe, make_feeds, open_session
 
 # Largest difference of a weight, which is a probability. fp32 differs by rounding only; with fp16
 # a sharp softmax may move by some hundredths (0.011 on text and 0.05 on 256 random pieces were seen
 # in a trained model); 8 bits move single weights a lot, so there only the links are compared
 # (`conversion`).
-TOLERANCE = {"fp32": 1e-4, "fp16": 0.1, "int8": 1.0}
+GRAPH_TOLERANCE = {"fp32": 1e-4, "fp16": 0.1, "int8": 1.0}
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ def verify_graph(
             value = float(np.abs(found[name] - wanted[name]).max(initial=0.0))
             if value > worst.value:
                 worst = Difference(value, name, found[name].shape)
-    if worst.value > TOLERANCE[dtype]:
+    if worst.value > GRAPH_TOLERANCE[dtype]:
         raise MxError(
             f"the {dtype} graph differs from the PyTorch model: {worst.output} of shape "
-            f"{worst.shape} by {worst.value:.2g}, allowed {TOLERANCE[dtype]:g}; not exported"
+            f"{worst.shape} by {worst.value:.2g}, allowed {GRAPH_TOLERANCE[dtype]:g}; not exported"
         )
     return worst
 

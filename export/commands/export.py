@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ...engine.commands.flags import CommonFlags, argument, build_command, flag
+from ...engine.commands.flags import CommonFlags, FlagCommand, argument, flag
 from ...engine.errors import MxError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def parse_architectures(names: str | None) -> tuple[str, ...] | None:
     return found
 
 
-main = build_command(
+main = FlagCommand(
     "mx-export",
     ExportFlags,
     run_export,

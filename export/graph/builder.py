@@ -20,6 +20,7 @@ OPSET = 21  # ONNX Runtime 1.20, the oldest one supported, reads opsets up to 21
 IR_VERSION = 10
 
 Weights = dict[str, np.ndarray]
+Feeds = dict[str, np.ndarray]  # a batch by the names of INPUTS
 
 
 class GraphBuilder:

@@ -16,15 +16,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ...engine.runtime.onnx_cpu import CPU, start_session
+from .builder import Feeds
 from .fusion import replace_nodes
 from .student import TAIL
 
-Feeds = dict[str, np.ndarray]
 Ranges = dict[str, tuple[float, float]]  # smallest and largest value by name of the value
 
 # Constants of the positions and of Symmetrize, which compute in fp32.
 _FLOAT32_WEIGHTS = {"positions.rates", "float32_1em30", "float32_2p0"}
-# Weights of 7 bits: AVX2 adds two 8-bit products in 16 bits, where 8-bit weights would overflow.
+# Weights of 7 bits: AVX2 adds two 8-bit products in 16 bits, where 2 · 255 · 127 would overflow and
+# 2 · 255 · 63 = 32,130 does not.
 _WEIGHT_LIMIT = 63
 _MICROSOFT = "com.microsoft"
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ...engine.links.link_lines import Gold
+from ...engine.links.link_files import Gold
 from ...engine.links.scoring import score_links
 from ...engine.runtime.reference import pool_words
 from ...engine.text.pieces import PieceTokenizer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...engine.commands.flags import CommonFlags, argument, build_command
+from ...engine.commands.flags import CommonFlags, FlagCommand, argument
 from ...engine.errors import MxError
 from ...engine.options import flag
 
@@ -177,7 +177,7 @@ def write_map(folder: Path, name: str, svg: str, render: Callable[..., Any] | No
     return list(files)
 
 
-main = build_command("mx-analyze", AnalyzeFlags, run_analyze, help=_HELP)
+main = FlagCommand("mx-analyze", AnalyzeFlags, run_analyze, help=_HELP)
 
 if __name__ == "__main__":
     main(prog_name="mx-analyze")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import click
 
-from ...engine.commands.flags import CommonFlags, argument, build_command
+from ...engine.commands.flags import CommonFlags, FlagCommand, argument
 from ...engine.errors import MxError
 from ...engine.options import flag, flag_name
 from ..config import (
@@ -225,7 +225,7 @@ def flush_subnormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-main = build_command(
+main = FlagCommand(
     "mx-train",
     TrainFlags,
     run_train,

@@ -4,7 +4,8 @@ Does not import torch or NumPy: the flags of `mx-train` are read here.
 """
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +16,44 @@ from ...engine.text.files import read_lines
 from ..config import STATISTICAL, read_json_object
 
 
+_file = partial(flag, group="Files", metavar="FILE")
+_learned = partial(_file, changes_output=True)  # what a resumed run must not change
+
+
 @dataclass(frozen=True)
 class Texts:
     """The files a run was started on; saved in `command.json`."""
 
     src: str
     tgt: str
-    valid_src: str | None = flag(
-        None, "Validation text, source side.", group="Files", metavar="FILE", changes_output=True
-    )
-    valid_tgt: str | None = flag(
-        None, "Validation text, target side.", group="Files", metavar="FILE", changes_output=True
-    )
+    valid_src: str | None = _learned(None, "Validation text, source side.")
+    valid_tgt: str | None = _learned(None, "Validation text, target side.")
     valid_last: int = 500  # pairs at the end that are validated on, not trained on
-    gold_src: str | None = flag(
-        None, "Sentences with gold links, source side.", group="Files", metavar="FILE"
+    gold_src: str | None = _file(None, "Sentences with gold links, source side.")
+    gold_tgt: str | None = _file(None, "Sentences with gold links, target side.")
+    gold: str | None = _file(None, "Their links (talp or NAACL): reports AER.")
+    vocab: str | None = _learned(
+        None, "Use this SentencePiece model, do not learn one.", metavar="SPM"
     )
-    gold_tgt: str | None = flag(
-        None, "Sentences with gold links, target side.", group="Files", metavar="FILE"
-    )
-    gold: str | None = flag(
-        None, "Their links (talp or NAACL): reports AER.", group="Files", metavar="FILE"
-    )
-    vocab: str | None = flag(
-        None,
-        "Use this SentencePiece model, do not learn one.",
-        group="Files",
-        metavar="SPM",
-        changes_output=True,
-    )
-    teacher: tuple[str, ...] = flag(
+    teacher: tuple[str, ...] = _learned(
         (),
         "Who knows links of the text: the statistical aligner, a file of links (`i-j` or "
         "`i-j:score`, one line per pair; `-` is standard input), an exported model, another run. "
         "Several are averaged [default: statistical, where the settings want links].",
-        group="Files",
-        changes_output=True,
         metavar="statistical|LINKS|BUNDLE|RUN",
     )
-    start: str | None = flag(
+    start: str | None = _learned(
         None,
         "Begin with the weights, vocabulary, shape, --lowercase and --fold-accents of another run "
         "or of an exported student, not with random weights. Peak rates that are not given are "
         "then a quarter of the preset's, to keep what it knows. The preset is by default that of "
         "its kind.",
-        group="Files",
-        changes_output=True,
         metavar="RUN|BUNDLE",
     )
-    langs: str | None = flag(
+    langs: str | None = _learned(
         None,
         "Languages of SRC and TGT: a --teacher that was exported for them in the other order is "
         "turned round.",
-        group="Files",
-        changes_output=True,
         metavar="XX-YY",
     )
 
@@ -104,7 +89,7 @@ def resolve_paths(texts: Texts, run: Path) -> Texts:
     `copy_streams` makes in the run folder.
     """
     named = list_files(texts)
-    if sum(path == "-" for path in named.values()) > 1:
+    if list(named.values()).count("-") > 1:
         raise InputError("only one of the files can be `-`: standard input is read once")
     for name in texts.teacher:
         if name not in (STATISTICAL, "-") and not os.path.exists(name):
@@ -112,15 +97,13 @@ def resolve_paths(texts: Texts, run: Path) -> Texts:
                 f"--teacher {name}: there is no such link file, bundle or run folder; "
                 f"`{STATISTICAL}` is the statistical aligner"
             )
+    # Relative paths would mean other files when the run is resumed from another folder.
     found = {
         n: os.path.abspath(run / "text" / n if is_read_once(p) else p) for n, p in named.items()
     }
-    # Relative paths would mean other files when the run is resumed from another folder.
-    values = asdict(texts) | {name: found[name] for name in _FILES if name in found}
-    if texts.start is not None:
-        values["start"] = os.path.abspath(texts.start)
-    names = (found.get(f"teacher-{k}", STATISTICAL) for k in range(len(texts.teacher)))
-    return Texts(**{**values, "teacher": tuple(names)})
+    teachers = [found.pop(f"teacher-{k}", STATISTICAL) for k in range(len(texts.teacher))]
+    start = os.path.abspath(texts.start) if texts.start is not None else None
+    return replace(texts, teacher=tuple(teachers), start=start, **found)
 
 
 def list_files(texts: Texts) -> dict[str, str]:

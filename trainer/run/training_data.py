@@ -134,7 +134,7 @@ def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
     vocab = [run / "src.spm"] + ([] if config.model.joint_vocab else [run / "tgt.spm"])
     train = config.train
     return {
-        "text": json.loads(json.dumps(texts.fingerprint())),  # tuples as JSON has them: lists
+        "text": texts.fingerprint(),
         "vocab": [file_sha256(file) for file in vocab],
         "lowercase": train.lowercase,
         **({"fold_accents": True} if train.fold_accents else {}),

@@ -16,7 +16,7 @@ from ...engine.alignment import unzip_pairs
 from ...engine.bundle.bundle import Bundle
 from ...engine.errors import InputError, MxError
 from ...engine.links.average import LinkTable, average_links
-from ...engine.links.link_lines import parse_scored_links
+from ...engine.links.link_files import parse_scored_links
 from ...engine.text.files import count_lines, read_lines
 from ...engine.text.words import normalize_word
 from ...engine.types import ScoredLink

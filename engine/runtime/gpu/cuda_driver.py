@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import BackendError
 
 # Not "mx-align[gpu]", which would put a second ONNX Runtime over the first.
-INSTALL = 'pip install "cuda-bindings>=12.6"'
+INSTALL_BINDINGS = 'pip install "cuda-bindings>=12.6"'
 NO_DRIVER = "no NVIDIA driver is installed here"
 _CTYPES = {"i32": ctypes.c_int32, "fp32": ctypes.c_float}
 
@@ -30,7 +30,7 @@ class Driver:
         try:
             from cuda.bindings import driver
         except ModuleNotFoundError:
-            raise BackendError(f"cuda-bindings is not installed; {INSTALL}") from None
+            raise BackendError(f"cuda-bindings is not installed; {INSTALL_BINDINGS}") from None
         self._cuda: Any = driver
         try:
             self._call(driver.cuInit, 0)

@@ -23,7 +23,7 @@ from .link_finder import LinkFinder
 SHAPES = ((1, 1), (3, 19), (512, 32), (64, 256))  # pairs, pieces of a side
 # Largest difference from the NumPy twin that is rounding and no mistake. Only static_attention
 # gives back the type it takes.
-TOLERANCE = {
+KERNEL_TOLERANCE = {
     "symmetrize": 5e-7, "leaky_attention": 2e-4, "static_attention.fp32": 1e-4,
     "static_attention.fp16": 2e-3, "static_attention.bf16": 2e-2,
 }  # fmt: skip
@@ -45,7 +45,7 @@ class KernelCheck:
     @property
     def is_good(self) -> bool:
         name, dtype, *_ = self.kernel.split(".")
-        most = TOLERANCE.get(name) or TOLERANCE[f"{name}.{dtype}"]
+        most = KERNEL_TOLERANCE.get(name) or KERNEL_TOLERANCE[f"{name}.{dtype}"]
         return not self.error and self.difference <= most
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ import onnxruntime
 from ...bundle.bundle import Bundle
 from ...errors import BackendError, BundleError
 from ...types import Batch, PackedLinks, WordIds
-from ..backends import GpuOptions
+from ..backends import CUDA, GpuOptions
 from ..model_graph import link_outputs
 from ..onnx_cpu import INPUT_TYPES, VERSION, check_outputs, start_session
 from .cuda_driver import Driver, OutOfMemory
@@ -27,10 +27,8 @@ from .devices import Closeable, Device, close_all, describe_devices, open_device
 from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 
-INSTALL = 'pip uninstall -y onnxruntime && pip install "mx-align[gpu]"'
-INSTALL_LIBRARIES = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+INSTALL_CUDA_LIBRARIES = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 BATCH_TOKENS = 16384
-_PROVIDER = "CUDAExecutionProvider"
 _LINKS_SHARE = 8  # one part in so many of the memory is for links, the rest ONNX Runtime's
 # y = Identity(x), one float: enough to see whether a provider starts.
 _IDENTITY_GRAPH = bytes.fromhex(
@@ -96,7 +94,6 @@ def open_cuda(
     driver: Driver | None = None,
 ) -> GpuBackend:
     """Open a bundle on all GPUs, or those of the options: a session for each, two calls at once."""
-    check_provider()
     dtype = bundle.choose_dtype(dtype, "cuda")
     graph = bundle.read_graph(dtype)
     devices = open_devices(options, driver)
@@ -126,12 +123,6 @@ def open_cuda(
 # ---- sessions ----
 
 
-def check_provider() -> None:
-    """Raise BackendError if this ONNX Runtime was made without CUDA."""
-    if _PROVIDER not in onnxruntime.get_available_providers():
-        raise BackendError(f"CUDA: this ONNX Runtime has no CUDA provider; {INSTALL}")
-
-
 def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> Any:
     """Load a graph into a session on a GPU, with at most `memory` bytes.
 
@@ -149,11 +140,11 @@ def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> An
         "use_tf32": "0",  # which would round fp32 products to 10 bits
     }
     try:
-        session = start_session(graph, [(_PROVIDER, options)], where)
+        session = start_session(graph, [(CUDA, options)], where)
     except BundleError as error:  # of the GPU, it seems: the CPU may still do
         kind = OutOfMemory if says_memory_is_full(str(error)) else BackendError
         raise kind(f"CUDA: {error}") from error
-    if _PROVIDER not in session.get_providers():
+    if CUDA not in session.get_providers():
         reason = (
             find_missing_library() or "no usable GPU, or a driver that is too old (docs/gpu.md)"
         )

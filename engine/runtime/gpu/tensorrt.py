@@ -13,7 +13,7 @@ import numpy as np
 from ...bundle.bundle import Bundle
 from ...errors import BackendError
 from ...types import Batch, PackedLinks, WordIds
-from ..backends import GpuOptions
+from ..backends import TENSORRT_PACKAGES, TENSORRT_TITLES, GpuOptions
 from ..model_graph import INPUTS
 from ..onnx_cpu import check_outputs
 from .cuda_driver import Driver, OutOfMemory
@@ -28,10 +28,9 @@ from .devices import (
 )
 from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
-from .tensorrt_api import TITLES, TensorrtApi, check_installed
+from .tensorrt_api import TensorrtApi
 from .tensorrt_plans import LoadedPlan, PlanCache, PlanMaker, print_note
 
-PACKAGES = {"trt": "tensorrt", "trt-rtx": "tensorrt_rtx"}
 MOST_TOKENS, LEAST_TOKENS = 16384, 1024  # places on the longer side of a batch
 
 
@@ -108,9 +107,7 @@ def open_tensorrt(
     cache: PlanCache | None = None,
 ) -> GpuBackend:
     """Open a bundle on all GPUs, or those of the options, with the backend "trt" or "trt-rtx"."""
-    package = PACKAGES[name]
-    if api is None:
-        check_installed(package)
+    package = TENSORRT_PACKAGES[name]
     devices = open_devices(options, driver)
     try:
         api = api or TensorrtApi(package)  # slow to load: after all that can fail fast
@@ -120,7 +117,9 @@ def open_tensorrt(
     except BaseException:
         close_all(devices)
         raise
-    about = f"{TITLES[package]} {api.version}, {describe_devices(devices)}, {dtype}, {note}"
+    about = (
+        f"{TENSORRT_TITLES[package]} {api.version}, {describe_devices(devices)}, {dtype}, {note}"
+    )
     return GpuBackend(name, dtype, lanes, tokens, about, [*devices, *owned])
 
 

@@ -5,22 +5,16 @@ plan, a graph compiled for one kind of GPU, is a plan here. Does not decide what
 """
 
 import importlib
-import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BackendError
+from ..backends import TENSORRT_TITLES, check_tensorrt
 from ..model_graph import KERNEL_OF_OP
 from .cuda_driver import OutOfMemory
 from .kernels.launch import KernelArchive, KernelEntry
-
-INSTALL = {
-    "tensorrt": 'pip install "mx-align[trt]"',
-    "tensorrt_rtx": 'pip install "mx-align[trt-rtx]"',
-}
-TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
 
 # TensorRT keeps one list of plugins for the whole process, which nothing can be taken from: what
 # was registered once stays so for every `TensorrtApi`. (package, namespace) -> ops.
@@ -28,7 +22,7 @@ _REGISTERED: dict[tuple[str, str], frozenset[str]] = {}
 _REGISTERING = threading.Lock()
 
 Shape = tuple[int, ...]
-Progress = Callable[[str, int, int], None]  # phase, step, of how many
+BuildProgress = Callable[[str, int, int], None]  # phase, step, of how many
 
 
 @dataclass(frozen=True)
@@ -46,23 +40,17 @@ class ShapeProfile:
     shapes: Mapping[str, tuple[Shape, Shape, Shape]]
 
 
-def check_installed(package: str) -> None:
-    """Raise BackendError if a package is not there; without loading it, which takes seconds."""
-    if importlib.util.find_spec(package) is None:
-        raise BackendError(f"{TITLES[package]}: {package} is not installed; {INSTALL[package]}")
-
-
 class TensorrtApi:
     """One of the two packages."""
 
     def __init__(self, package: str) -> None:
-        check_installed(package)
+        check_tensorrt(package)
+        self.package, self.title = package, TENSORRT_TITLES[package]
         try:
             self._trt: Any = importlib.import_module(package)
         except (ImportError, OSError, RuntimeError) as error:  # its libraries are not found
             line = str(error).split("\n")[0]
-            raise BackendError(f"{TITLES[package]}: {package} does not load ({line})") from None
-        self.package = package
+            raise BackendError(f"{self.title}: {package} does not load ({line})") from None
         self.version: str = self._trt.__version__
         self._errors: list[str] = []
         self._logger = self._new_logger()
@@ -88,8 +76,8 @@ class TensorrtApi:
         reason = self._errors[0][:300] if self._errors else "no reason given"
         self._errors.clear()
         if "out of memory" in text.lower() or "OutOfMemory" in text:
-            return OutOfMemory(f"{TITLES[self.package]}: {what}: {reason}")
-        return BackendError(f"{TITLES[self.package]}: {what}: {reason}")
+            return OutOfMemory(f"{self.title}: {what}: {reason}")
+        return BackendError(f"{self.title}: {what}: {reason}")
 
     def _start_part(self, kind: Any) -> Any:
         """Start a builder or a runtime; without a usable GPU there is none, and no error of its
@@ -118,7 +106,7 @@ class TensorrtApi:
         capabilities: Sequence[str] = (),
         timings: bytes = b"",
         plugins: bool = False,
-        progress: Progress | None = None,
+        progress: BuildProgress | None = None,
     ) -> tuple[bytes, bytes]:
         """Return a plan, serialised, and what was learnt about speeds for the next build.
 
@@ -177,7 +165,7 @@ class TensorrtApi:
         config.num_compute_capabilities = len(capabilities)
         for place, name in enumerate(capabilities):
             if not hasattr(known, name):
-                raise BackendError(f"{TITLES[self.package]}: it has no engines for {name}")
+                raise BackendError(f"{self.title}: it has no engines for {name}")
             config.set_compute_capability(getattr(known, name), place)
 
     def _set_timing_cache(self, config: Any, timings: bytes) -> Any:
@@ -193,7 +181,7 @@ class TensorrtApi:
             config.set_timing_cache(cache, False)
         return cache
 
-    def _new_monitor(self, progress: Progress) -> Any:
+    def _new_monitor(self, progress: BuildProgress) -> Any:
         trt = self._trt
 
         class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
@@ -243,7 +231,7 @@ class TensorrtApi:
                     found.add(op)
         except Exception as error:  # too old, or not the interface that we know
             line = f"{type(error).__name__}: {error}".split("\n")[0]
-            raise BackendError(f"{TITLES[self.package]} {self.version}: {line}") from error
+            raise BackendError(f"{self.title} {self.version}: {line}") from error
         return frozenset(found)
 
     # ---- running ----

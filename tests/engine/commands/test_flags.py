@@ -6,9 +6,9 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner
 
-from ....engine.commands.flags import CommonFlags, argument, build_command, flag, output_settings
+from ....engine.commands.flags import CommonFlags, FlagCommand, argument, flag
 from ....engine.errors import MxError
-from ....engine.options import check_limits
+from ....engine.options import check_limits, output_settings
 
 
 def parse_even(text: str) -> int:
@@ -44,7 +44,7 @@ def invoke(*arguments: str, run=None, **more: Any):
         seen.append(flags)
         return run(flags) if run else None
 
-    command = build_command("mx-toy", ToyFlags, keep, help="Play.", settings=(ToySettings,), **more)
+    command = FlagCommand("mx-toy", ToyFlags, keep, help="Play.", settings=(ToySettings,), **more)
     return CliRunner().invoke(command, list(arguments)), seen[0] if seen else None
 
 

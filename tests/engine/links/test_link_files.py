@@ -6,7 +6,7 @@ import pytest
 
 from ....engine.errors import InputError
 from ....engine.links.link_files import LinkFile, LinkSource, detect_format, parse_link_file
-from ....engine.links.link_lines import EMPTY_GOLD, Gold
+from ....engine.links.link_files import EMPTY_GOLD, Gold
 
 
 def gold(sure, possible=()):

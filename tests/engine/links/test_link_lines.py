@@ -3,7 +3,7 @@
 import pytest
 
 from ....engine.errors import InputError
-from ....engine.links.link_lines import (
+from ....engine.links.link_files import (
     EMPTY_GOLD,
     Gold,
     format_links,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ....engine.errors import InputError
-from ....engine.links.link_lines import Gold, parse_gold, parse_links
+from ....engine.links.link_files import Gold, parse_gold, parse_links
 from ....engine.links.scoring import (
     MEASURES,
     LinkCounts,

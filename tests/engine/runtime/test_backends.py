@@ -7,6 +7,7 @@ from ....engine.runtime.backends import choose_backend
 from ....engine.runtime.gpu.cuda_driver import Driver
 from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
 from ...support.bundles import write_toy
+from ...support.stub_libraries import run_python
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,19 @@ def test_auto_steps_down_and_says_why(bundle):
 def test_what_was_asked_for_fails_instead(bundle, name):
     with pytest.raises(BackendError, match=r"not installed|NVIDIA|no CUDA provider"):
         choose_backend(bundle, name)
+
+
+def test_the_room_of_gpus_is_not_entered_where_nothing_is_installed_for_it(bundle):
+    code = """
+import importlib.util, sys
+import onnxruntime
+importlib.util.find_spec = lambda name: None
+onnxruntime.get_available_providers = lambda: ["CPUExecutionProvider"]
+from mx_align.engine.aligner import Aligner
+Aligner.load(sys.argv[1]).align_pair("the cat", "die Katze")
+print([name for name in sys.modules if "runtime.gpu" in name])
+"""
+    assert run_python(code, bundle.path) == "[]\n"
 
 
 def test_an_unknown_backend_is_refused_with_those_there_are(bundle):

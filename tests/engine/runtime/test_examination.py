@@ -52,7 +52,7 @@ def test_onnx_runtime_without_the_libraries_of_cuda(monkeypatch):
     def fail(device):
         raise BackendError("CUDA: its provider did not start: libcudnn.so.9: cannot open")
 
-    monkeypatch.setattr(onnx_cuda, "check_provider", lambda: None)
+    monkeypatch.setattr(examination, "check_cuda_provider", lambda: None)
     monkeypatch.setattr(examination, "list_gpus", lambda: ("Some GPU (sm_86)", [(8, 6)]))
     monkeypatch.setattr(onnx_cuda, "try_cuda", fail)
     found = examine_cuda()
@@ -73,7 +73,7 @@ def test_gpus_that_tensorrt_for_rtx_has_no_engines_for(monkeypatch):
 
 def test_a_missing_binding_is_one_package_not_another_onnx_runtime(monkeypatch):
     def fail():
-        raise BackendError(f"cuda-bindings is not installed; {cuda_driver.INSTALL}")
+        raise BackendError(f"cuda-bindings is not installed; {cuda_driver.INSTALL_BINDINGS}")
 
     monkeypatch.setattr(examination, "list_gpus", fail)
     found, _ = examine_gpus("trt", "tensorrt 11")

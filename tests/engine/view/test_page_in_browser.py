@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ....engine.commands import view as cli
-from ....engine.links.link_lines import Gold
+from ....engine.links.link_files import Gold
 from ....engine.types import Links, Pairs
 from ....engine.view.corpus_report import ReportCollector
 from ....engine.view.page import Page, PairView, build_page

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ....engine.aligner import Aligner
 from ....engine.commands import align as align_cli
 from ....engine.commands import view as cli
-from ....engine.links.link_lines import Gold
+from ....engine.links.link_files import Gold
 from ....engine.types import Links, Pairs
 from ....engine.view import page
 from ....engine.view.corpus_report import ReportCollector

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ....engine.links.link_lines import Gold
+from ....engine.links.link_files import Gold
 from ....export.check.calibration import agree_directions, calibrate_scores, fit_rising
 
 

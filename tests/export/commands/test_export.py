@@ -153,7 +153,7 @@ def test_gold_files_cannot_be_pipes(random_run: Path, tmp_path: Path) -> None:
 def test_a_graph_that_differs_is_not_exported(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(verification.TOLERANCE, "fp32", 1e-12)
+    monkeypatch.setitem(verification.GRAPH_TOLERANCE, "fp32", 1e-12)
     said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx")
     assert "the fp32 graph differs from the PyTorch model" in said
 
@@ -161,7 +161,7 @@ def test_a_graph_that_differs_is_not_exported(
 def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(verification.TOLERANCE, "fp16", 1e-12)
+    monkeypatch.setitem(verification.GRAPH_TOLERANCE, "fp16", 1e-12)
     said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--dtype", "fp16")
     assert "the fp16 graph differs from the PyTorch model" in said
     result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "none")
@@ -184,9 +184,9 @@ def test_int8_that_is_not_good_enough_is_left_out(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it becomes good enough by rounding."""
-    monkeypatch.setattr(conversion, "link_f1", lambda *links: conversion.LEAST_F1 - 1e-5)
+    monkeypatch.setattr(conversion, "link_f1", lambda *links: conversion.LEAST_INT8_F1 - 1e-5)
     result = export(random_run, "-o", tmp_path / "m.mx")
-    assert f"link f1 {conversion.LEAST_F1}" in result.stderr
+    assert f"link f1 {conversion.LEAST_INT8_F1}" in result.stderr
     assert "int8 left out: it must keep a link F1" in result.stderr
     assert Bundle.load(tmp_path / "m.mx").dtypes == ("fp32", "fp16")
 

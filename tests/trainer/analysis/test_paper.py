@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ....engine.links.link_lines import Gold
+from ....engine.links.link_files import Gold
 from ....trainer.analysis import paper as analysis
 from ....trainer.analysis.paper import (
     Observation,

@@ -8,7 +8,7 @@ from .....engine.aligner import Aligner
 from .....engine.commands.doctor import examine_machine
 from .....engine.errors import BackendError
 from .....engine.links.scoring import link_f1
-from .....engine.runtime.examination import LEAST_F1, examine_backends
+from .....engine.runtime.examination import LEAST_GPU_F1, examine_backends
 from .....engine.runtime.gpu.cuda_driver import Driver
 from .....engine.runtime.gpu.devices import Device
 from .....engine.runtime.gpu.kernel_checks import check_kernels
@@ -71,7 +71,7 @@ def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
     exact = [set(a.links) for a in Aligner.load(made.path, backend="cpu").align(src, tgt)]
     half = Aligner.load(made.path, backend="cpu", dtype="fp16").align(src, tgt)
     assert sum(map(len, exact)) > 20
-    assert link_f1([set(a.links) for a in half], exact) > LEAST_F1
+    assert link_f1([set(a.links) for a in half], exact) > LEAST_GPU_F1
 
 
 @on_gpu
@@ -113,7 +113,7 @@ def test_links_are_those_of_the_cpu_also_in_little_memory(bundle, backend):
     for memory in (None, 256 << 20):
         aligner = Aligner.load(bundle.path, backend=backend, gpu_memory=memory)
         found = [set(one.links) for one in aligner.align(src, tgt)]
-        assert link_f1(found, wanted) > LEAST_F1, aligner.describe()
+        assert link_f1(found, wanted) > LEAST_GPU_F1, aligner.describe()
 
 
 @on_gpu
@@ -126,4 +126,4 @@ def test_plugins_and_functions_give_the_same_links(bundle, tmp_path):
     plain = Aligner.load(write_for_gpus(tmp_path / "plain.mx", {}).path, backend="trt")
     assert "without plugins" in plain.describe()
     found, wanted = ([set(a.links) for a in one.align(src, tgt)] for one in (with_plugins, plain))
-    assert link_f1(found, wanted) > LEAST_F1
+    assert link_f1(found, wanted) > LEAST_GPU_F1

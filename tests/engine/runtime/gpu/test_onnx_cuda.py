@@ -10,7 +10,7 @@ from .....engine.align.decoding import LinkRule
 from .....engine.aligner import Aligner
 from .....engine.bundle.writing import write_bundle
 from .....engine.errors import BackendError
-from .....engine.runtime.backends import GpuOptions
+from .....engine.runtime.backends import GpuOptions, choose_backend
 from .....engine.runtime.gpu import onnx_cuda
 from .....engine.runtime.gpu.cuda_driver import Driver, OutOfMemory
 from .....engine.runtime.gpu.devices import Device
@@ -40,7 +40,7 @@ def bundle(tmp_path_factory):
 def test_cuda_without_its_provider(bundle, monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
     with pytest.raises(BackendError, match=r"no CUDA provider; pip uninstall -y onnxruntime && "):
-        open_cuda(bundle, None, GpuOptions(), driver=FakeDriver())
+        choose_backend(bundle, "cuda")
 
 
 def test_a_provider_that_does_not_start_is_never_the_cpu(bundle):
@@ -189,7 +189,6 @@ def sessions(monkeypatch):
             raise BackendError("CUDA: its provider did not start: broken")
         return start_session(graph, [CPU], where)
 
-    monkeypatch.setattr(onnx_cuda, "check_provider", lambda: None)
     monkeypatch.setattr(onnx_cuda, "start_cuda_session", start)
     return asked
 

@@ -179,21 +179,22 @@ def score_run(run: Path, text: systems.Text) -> tuple[dict[str, Any], dict[str, 
 
     from ..engine.links.link_files import read_link_file
     from ..engine.links.scoring import best_threshold, bootstrap_intervals, count_sentences
+    from ..engine.text.files import read_lines
     from ..engine.text.words import split_words
 
     gold = read_link_file(str(text.gold)).fit_length(text.gold_pairs, str(text.src)).sentences
-    pairs = [
-        tuple(split_words(line) for line in sides)
-        for sides in zip(
-            *(last_lines(p, text.gold_pairs) for p in (text.src, text.tgt)), strict=True
-        )
-    ]
+    src, tgt = (
+        [split_words(line) for line in list(read_lines(path))[-text.gold_pairs :]]
+        for path in (text.src, text.tgt)
+    )
+    weights = word_weights(run, src, tgt)
     result: dict[str, Any] = {}
     counts: dict[str, Any] = {}
-    for name, drop in (("aer", False), ("aer_without_end", True)):
+    for name in ("aer", "aer_without_end"):
         candidates = []
-        for (src, tgt), scores in zip(pairs, word_weights(run, pairs, drop), strict=True):
-            assert scores.shape == (len(src), len(tgt))
+        for s, t, scores in zip(src, tgt, weights, strict=True):
+            if name == "aer_without_end":
+                drop_end(s, t, scores)
             places = np.argwhere(scores >= LOWEST)
             candidates.append([(int(i), int(j), float(scores[i, j])) for i, j in places])
         threshold, best = best_threshold(candidates, gold)
@@ -214,7 +215,8 @@ def measure_changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, li
 
     def change(before: Any, after: Any) -> list[float]:
         found = compare_systems(before, after)
-        return [accuracy.as_percent(v) for v in (found.difference["aer"], *found.interval["aer"])]
+        values = found.difference["aer"], *found.interval_95["aer"]
+        return [accuracy.as_percent(value) for value in values]
 
     result = {row: {WITH_END: change(own["aer"], own["aer_without_end"])}
               for row, own in counts.items()}  # fmt: skip
@@ -224,11 +226,7 @@ def measure_changes(counts: dict[str, dict[str, Any]]) -> dict[str, dict[str, li
     return result
 
 
-def last_lines(path: Path, count: int) -> list[str]:
-    return path.read_text("utf-8").split("\n")[:-1][-count:]
-
-
-def word_weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
+def word_weights(run: Path, src: list[list[str]], tgt: list[list[str]]) -> list[Any]:
     """Return the word scores of each pair, (source words, target words)."""
     import numpy as np
     import torch
@@ -238,14 +236,10 @@ def word_weights(run: Path, pairs: list[Any], drop: bool) -> list[Any]:
     from ..trainer.networks.word_scores import word_scores
 
     model, config = load_network(run)
-    src, tgt = [list(s) for s, _ in pairs], [list(t) for _, t in pairs]
-    found: list[Any] = [np.zeros((len(s), len(t)), np.float32) for s, t in pairs]
+    found = [np.zeros((len(s), len(t)), np.float32) for s, t in zip(src, tgt, strict=True)]
     every = word_scores(model, src, tgt, load_tokenizers(run, config), torch.device("cpu"))
     for number, scores in every:
         found[number] = scores
-    if drop:
-        for (s, t), scores in zip(pairs, found, strict=True):
-            drop_end(s, t, scores)
     return found
 
 

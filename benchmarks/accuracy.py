@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -30,9 +31,9 @@ import click
 from ..engine.bundle.bundle import Bundle
 from ..engine.bundle.installed import installed_models
 from ..engine.errors import MxError
+from ..engine.links.evaluation import align_columns
 from ..engine.links.heuristics import JOIN_METHODS, join_directions
-from ..engine.links.link_files import read_link_file
-from ..engine.links.link_files import parse_links
+from ..engine.links.link_files import parse_links, read_link_file
 from ..engine.links.scoring import MEASURES, bootstrap_intervals, count_sentences, score_counts
 from ..engine.text.files import read_lines, read_pairs
 from . import records, systems, watch
@@ -202,7 +203,7 @@ def last_links(path: Path, count: int, lines: int) -> list[set[Any]]:
         found += 1
     if found != lines:
         raise MxError(f"{path} has {found:,} lines of links for {lines:,} pairs")
-    return [set(parse_links(line, where=str(path))) for line in kept]
+    return [set(parse_links(line, where=str(path)).gold.possible) for line in kept]
 
 
 # ---- what is said ----
@@ -212,10 +213,7 @@ def format_runs(runs: list[dict[str, Any]]) -> str:
     """Format runs as text in columns."""
     head = ("set", "system", "AER", "95 %", "P", "R", "joined by", "train s (CPU)",
             "align s (CPU)", "MB", "pairs/s")  # fmt: skip
-    rows = [head, *(run_cells(run) for run in runs)]
-    widths = [max(len(one[k]) for one in rows) for k in range(len(head))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(one, widths, strict=True)) for one in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(align_columns([head, *(run_cells(run) for run in runs)]))
 
 
 def run_cells(run: dict[str, Any]) -> tuple[str, ...]:
@@ -259,16 +257,11 @@ def split_name(values: tuple[str, ...], what: str) -> dict[str, str]:
     return {name: rest for name, _, rest in pairs}
 
 
-def choose_systems(
-    sets: tuple[str, ...],
-    names: tuple[str, ...],
-    bundles: dict[str, str],
-    train: dict[str, str],
-    peers: dict[str, str],
-    averaged: tuple[Path, ...] = (),
-) -> Iterator[tuple[str, str, System]]:
+def choose_systems(flags: Any, sets: tuple[str, ...]) -> Iterator[tuple[str, str, System]]:
     """Yield set, name and system of each run; bundles belong to one set."""
     everything = {**systems.OURS, **systems.PEERS}
+    names, bundles = flags.names, split_name(flags.bundles, "--bundle")
+    train, peers = split_name(flags.train, "--train"), split_name(flags.peers, "--peer")
     if not (names or bundles or train or peers):
         names = tuple(everything)
         bundles = {
@@ -279,13 +272,14 @@ def choose_systems(
         }
     for one in sets:
         yield from ((one, name, everything[name]) for name in names)
-        yield from ((one, name, systems.training_system(flags)) for name, flags in train.items())
+        yield from ((one, name, systems.training_system(line)) for name, line in train.items())
         yield from ((one, name, systems.peer_system(line)) for name, line in peers.items())
     for where, path in bundles.items():
         one, _, name = where.partition(":")
         if one not in SETS:
             raise MxError(f"--bundle SET=PATH: there is no set {one!r}, only {', '.join(SETS)}")
-        yield one, name or Bundle.load(path).name, systems.bundle_system(Path(path), averaged)
+        system = systems.bundle_system(Path(path), flags.averaged)
+        yield one, name or Bundle.load(path).name, system
 
 
 @click.command(help=__doc__.split("\n")[0])
@@ -309,51 +303,32 @@ def choose_systems(
 @click.option("--work", type=Path, help="Keep texts, runs and logs here [a temporary folder].")
 @click.option("--json", "path", type=Path, help="Where results are kept [results/accuracy.json].")
 @click.option("--remark", help="What is to be said below the tables about these runs.")
-def main(
-    data: Path,
-    sets: tuple[str, ...],
-    bundles: tuple[str, ...],
-    averaged: tuple[Path, ...],
-    train: tuple[str, ...],
-    peers: tuple[str, ...],
-    names: tuple[str, ...],
-    peer_python: str,
-    pairs: int | None,
-    speed_pairs: int | None,
-    threads: int | None,
-    work: Path | None,
-    path: Path | None,
-    remark: str | None,
-) -> None:
+def main(**given: Any) -> None:
     """Run every system that was chosen on every set, and keep what was measured."""
-    options = systems.Options(peer_python, threads, speed_pairs)
-    if path is None and pairs is None:
-        path = records.RESULTS / "accuracy.json"
+    flags = SimpleNamespace(**given)
+    options = systems.Options(flags.peer_python, flags.threads, flags.speed_pairs)
+    if flags.path is None and flags.pairs is None:
+        flags.path = records.RESULTS / "accuracy.json"
     done, failed = [], 0
     with tempfile.TemporaryDirectory() as temporary:
-        folder = work or Path(temporary)
-        there = sets or tuple(name for name in SETS if (data / name).is_dir())
+        folder = flags.work or Path(temporary)
+        there = flags.sets or tuple(name for name in SETS if (flags.data / name).is_dir())
         try:
-            given = (
-                split_name(bundles, "--bundle"),
-                split_name(train, "--train"),
-                split_name(peers, "--peer"),
-            )
-            todo = list(choose_systems(there, names, *given, averaged))
+            todo = list(choose_systems(flags, there))
         except MxError as error:
             raise click.ClickException(str(error)) from None
         for one, name, system in todo:
             try:
-                text = prepare_text(data, one, pairs, folder)
+                text = prepare_text(flags.data, one, flags.pairs, folder)
                 run = measure_system(text, name, system, folder, options)
-                run |= {"remark": remark} if remark else {}
+                run |= {"remark": flags.remark} if flags.remark else {}
             except (MxError, watch.CommandError) as error:
                 click.echo(f"{one} {name}: left out: {error}", err=True)
                 failed += 1
                 continue
             done.append(run)
-            if path:
-                records.add_run(path, f"{one}/{name}", run)
+            if flags.path:
+                records.add_run(flags.path, f"{one}/{name}", run)
     if done:
         click.echo(format_runs(done))
     sys.exit(1 if failed else 0)

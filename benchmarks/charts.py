@@ -13,7 +13,6 @@ from ..engine.view.svg import (
     format_number,
     insert_colours,
     linear_scale,
-    log_ticks,
     make_element,
     make_text,
     path_data,
@@ -108,17 +107,15 @@ def draw_chart(axes: Axes, points: Sequence[ChartPoint]) -> str:
         [f"{p.name} ({p.group}): {format_number(p.x)}, {p.y:.2f}" for p in points]
         + [f"{name}: {format_number(value)}" for name, value in axes.marks]
     )
-    return (
-        make_element(
-            "svg",
-            "\n".join([f"<style>{STYLE}</style>", *parts, ""]),
-            xmlns=XMLNS,
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
-            role="img",
-            aria_label=f"{axes.title}: {told}",
-        )
-        + "\n"
+    chart = make_element(
+        "svg",
+        "\n".join([f"<style>{STYLE}</style>", *parts, ""]),
+        xmlns=XMLNS,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=f"{axes.title}: {told}",
     )
+    return f"{chart}\n"
 
 
 def find_front(points: Sequence[ChartPoint], better: str) -> list[ChartPoint]:
@@ -227,3 +224,14 @@ def draw_legend(groups: Sequence[str]) -> str:
         parts.append(draw_shape(k, x, 16.0) + make_text(group, x=x + 10, y=20))
         x += 34 + 7.5 * len(group)
     return "".join(parts)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5, 10, 20 ... from at most `low` to at least `high`; powers of ten alone if
+    that would be more than three decades."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9)
+    factors = (1, 2, 5) if last - first <= 3 else (1,)
+    marks = [f * 10.0**k for k in range(first, last + 1) for f in factors]
+    below = max(i for i, value in enumerate(marks) if value <= low * 1.0001)
+    above = min((i for i, v in enumerate(marks) if v >= high * 0.9999), default=len(marks) - 1)
+    return marks[below : max(above, below + 1) + 1]

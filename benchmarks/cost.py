@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ import onnxruntime
 from onnx import inliner
 
 from ..engine.bundle.bundle import Bundle
+from . import records
 
-RESULTS = Path(__file__).parent / "results"
 CORPORA = (200_000_000, 1_000_000_000)
 # Dense fp16 tensor operations and memory bytes per second, from NVIDIA's data sheets. Those of L4
 # and H100 print twice as many operations, for matrices half of which are zeros.
@@ -62,7 +61,7 @@ def measured_shapes(model: onnx.ModelProto, batch: int, pieces: int) -> dict[str
         lengths = len(put.shape) == 1
         value = np.full(batch, pieces, kind) if lengths else np.full((batch, pieces), 5, kind)
         feeds[put.name] = value
-    found = {put.name: value.shape for put, value in zip(session.get_inputs(), feeds.values())}  # noqa: B905
+    found: dict[str, Sequence[int]] = {name: value.shape for name, value in feeds.items()}
     outputs = [output.name for output in session.get_outputs()]
     for name, value in zip(outputs, session.run(outputs, feeds), strict=True):
         found[name] = np.shape(value)
@@ -132,14 +131,16 @@ def gpu_rates(found: dict[str, float], gpu: str) -> tuple[float, float]:
 
 def host_rate() -> float:
     """Return pairs a second that one core prepares and writes, the lowest of those measured."""
-    found = json.loads((RESULTS / "host.json").read_text("utf-8"))
-    return float(min(found["pairs_per_cpu_second"]))
+    return float(min(read_result("host")["pairs_per_cpu_second"]))
 
 
 def cpu_rate() -> float:
     """Return pairs a second of one core that does everything, the lowest of those measured."""
-    found = json.loads((RESULTS / "engine_speed.json").read_text("utf-8"))
-    return float(min(found["int8"]["engine_pairs_per_cpu_second"]))
+    return float(min(read_result("engine_speed")["int8"]["engine_pairs_per_cpu_second"]))
+
+
+def read_result(name: str) -> dict[str, Any]:
+    return dict(json.loads((records.RESULTS / f"{name}.json").read_text("utf-8")))
 
 
 def parse_machine(text: str) -> tuple[str, int, float]:

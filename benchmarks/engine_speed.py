@@ -9,9 +9,9 @@ import argparse
 import json
 import os
 import platform
-import queue
-import threading
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -27,26 +27,15 @@ from ..engine.types import Batch, Pairs
 
 def time_bare_loop(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[float, float]:
     """Return wall and CPU seconds of nothing but `session.run`, in as many threads."""
-    waiting: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-    for batch in ready:
-        waiting.put(batch)
-    for _ in range(threads):
-        waiting.put(None)
+
+    def run_batch(batch: Batch) -> None:
+        aligner.backend.run(batch, aligner.rule.outputs)
 
     def work() -> None:
-        while (batch := waiting.get()) is not None:
-            aligner.backend.run(batch, aligner.rule.outputs)
+        with ThreadPoolExecutor(threads) as pool:
+            deque(pool.map(run_batch, ready), maxlen=0)  # for its errors
 
-    return time_call(lambda: run_threads(work, threads))
-
-
-def run_threads(work: Any, threads: int) -> None:
-    """Run a function in several threads to its end."""
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    return time_call(work)
 
 
 def time_engine(

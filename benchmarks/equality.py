@@ -18,13 +18,13 @@ from pathlib import Path
 
 from ..engine.storage import hash_file
 from ..engine.text.files import count_lines
-
-COMMAND = [sys.executable, "-m", "mx_align.engine.commands.align"]
+from .systems import module_command
 
 
 def run_align(arguments: list[str], seconds: float | None = None) -> None:
     """Run to the end, or kill it after some seconds."""
-    process = subprocess.Popen([*COMMAND, *arguments, "--quiet"])
+    command = module_command("mx_align.engine.commands.align", *arguments, "--quiet")
+    process = subprocess.Popen(command)
     try:
         if process.wait(seconds):
             sys.exit(f"mx-align {' '.join(arguments)} failed")

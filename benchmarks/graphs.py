@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -246,7 +247,7 @@ def main() -> None:
     command.add_argument("--mean-length", type=float, default=27.0, help="pieces of a sentence")
     command.add_argument("--fp16", action="store_true", help="also the fp16 graph, slow on a CPU")
     command.add_argument("--quick", action="store_true", help="48 pairs, 3 rounds")
-    command.add_argument("-o", "--output", help="write the result as JSON")
+    command.add_argument("-o", "--output", type=Path, help="write the result as JSON")
     arguments = command.parse_args()
     if arguments.quick:
         arguments.pairs, arguments.rounds = 48, 3
@@ -263,9 +264,7 @@ def main() -> None:
         result["presets"][preset] = measure_preset(preset, arguments)
         print_rows(preset, result["presets"][preset])
     if arguments.output:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-            file.write("\n")
+        arguments.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

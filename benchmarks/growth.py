@@ -4,7 +4,8 @@
     python -m mx_align.benchmarks.growth de-en.mx corpus.de corpus.en --pairs 10000000 --add FILE
     python -m mx_align.benchmarks.growth --draw benchmarks/results/growth.json --plot growth.svg
 
-Corpora larger than the files repeat them. Writes the numbers, and a plot without any library.
+Corpora larger than the files repeat them, so give files with as many different words as possible.
+Writes the numbers, and a plot without any library.
 """
 
 import argparse
@@ -13,16 +14,51 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..engine.storage import file_sha256
+from ..engine.text.files import count_lines, read_lines
 from ..engine.view.svg import Point, linear_scale, make_element, make_text, path_data
-from .memory import measure_size
+from .systems import module_command
+from .watch import run_command
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 Points = list[Point]
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 420, 320, 64, 40, 52, 40
+
+
+def repeat_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a file again and again."""
+    while True:
+        yield from read_lines(path)
+
+
+def measure_size(
+    model: str, text: Sequence[str], pairs: int, scratch: str | None, flags: Sequence[str]
+) -> dict[str, Any]:
+    """Align so many pairs of two files; return peak memory in MB, seconds, lines and checksum."""
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name)
+        files = folder / "c.src", folder / "c.tgt"
+        for file, path in zip(files, text, strict=True):
+            with open(file, "w", encoding="utf-8", newline="\n") as stream:
+                stream.writelines(f"{line}\n" for line in islice(repeat_lines(path), pairs))
+        out = folder / "out"
+        command = module_command(
+            "mx_align.engine.commands.align", *files, "-m", model, "-o", out, "--quiet", *flags
+        )
+        cost = run_command(command, folder / "log")
+        return {
+            "peak_mb": round(cost.peak_mb, 1),
+            "seconds": round(cost.wall, 1),
+            "cpu_seconds": round(cost.cpu, 1),
+            "lines": count_lines(out),
+            "sha256": file_sha256(out)[:16],
+        }
 
 
 def measure_sizes(options: argparse.Namespace) -> dict[str, Any]:
@@ -139,24 +175,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=SIZES)
     parser.add_argument("--scratch", help="folder for the corpora and links")
     parser.add_argument("--note", default="", help="what to know about model, text and machine")
-    parser.add_argument("--results", help="JSON to write")
-    parser.add_argument("--add", help="JSON to put the measured sizes into, beside its others")
-    parser.add_argument("--draw", help="plot this JSON instead of measuring")
-    parser.add_argument("--plot", help="SVG to write")
+    parser.add_argument("--add", type=Path, help="JSON for the sizes measured, beside its others")
+    parser.add_argument("--draw", type=Path, help="plot this JSON instead of measuring")
+    parser.add_argument("--plot", type=Path, help="SVG to write")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="flags of mx-align")
     options = parser.parse_args()
-    if options.draw:
-        found = json.loads(Path(options.draw).read_text("utf-8"))
-    else:
-        found = measure_sizes(options)
+    draw = options.draw
+    found = json.loads(draw.read_text("utf-8")) if draw else measure_sizes(options)
     if options.add:
-        options.results = options.results or options.add
-        if Path(options.add).exists():
-            found = join_results(json.loads(Path(options.add).read_text("utf-8")), found)
-    if options.results:
-        Path(options.results).write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+        if options.add.exists():
+            found = join_results(json.loads(options.add.read_text("utf-8")), found)
+        options.add.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     if options.plot:
-        Path(options.plot).write_text(draw_growth(found["points"]), "utf-8")
+        options.plot.write_text(draw_growth(found["points"]), "utf-8")
 
 
 if __name__ == "__main__":

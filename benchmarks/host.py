@@ -128,7 +128,7 @@ def main() -> None:
     options = parser.parse_args()
 
     gc.set_threshold(200_000, 20, 100)  # as the command does
-    tokenizer = PieceTokenizer.load(options.vocab, lowercase=True)
+    tokenizer = PieceTokenizer(options.vocab, lowercase=True)
     backend = InstantBackend(options.threads, options.batch_tokens)
     recipe = Recipe(
         backend, (tokenizer, tokenizer), 256, LinkRule(), LinkRule(), [LinkFormat("pharaoh")],

@@ -22,8 +22,7 @@ import click
 from ..engine.aligner import Aligner
 from ..engine.bundle.bundle import Bundle
 from ..engine.errors import MxError
-from ..engine.links.link_files import read_link_file
-from ..engine.links.link_files import format_scored_links, parse_scored_links
+from ..engine.links.link_files import parse_links, read_link_file
 from ..engine.links.scoring import (
     best_threshold,
     bootstrap_intervals,
@@ -32,7 +31,7 @@ from ..engine.links.scoring import (
 )
 from ..engine.text.files import read_lines
 from . import accuracy, records, watch
-from .systems import Text, module_command
+from .systems import Text, export_command, module_command
 
 LOWEST = 0.05  # score of the links from which thresholds are chosen
 
@@ -92,7 +91,8 @@ def mix_texts(lessons: dict[str, Lesson], language: str, folder: Path) -> Lesson
 
 def swap_links(line: str) -> str:
     """Put the other side of links first: `0-2:0.8` becomes `2-0:0.8`."""
-    return format_scored_links(sorted((j, i, score) for i, j, score in parse_scored_links(line)))
+    swapped = sorted((j, i, score) for i, j, score in parse_links(line).links)
+    return " ".join(f"{i}-{j}:{score:.4f}" for i, j, score in swapped)
 
 
 def train_student(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path, watch.Cost]:
@@ -104,10 +104,7 @@ def train_student(lesson: Lesson, folder: Path, flags: list[Any]) -> tuple[Path,
         "--teacher", lesson.links, "--valid-last", lesson.gold_pairs, "--patience", 0, *flags,
     )  # fmt: skip
     cost = watch.run_command(train, folder / "log")
-    export = module_command(
-        "mx_align.export.commands.export", run, "-o", bundle, "--force", "--kernels", "none"
-    )
-    return bundle, cost + watch.run_command(export, folder / "log")
+    return bundle, cost + watch.run_command(export_command(run, bundle), folder / "log")
 
 
 def score_bundle(bundle: Path, text: Text, swap: bool) -> dict[str, Any]:

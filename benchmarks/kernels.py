@@ -6,6 +6,8 @@ Without a GPU it prints registers, shared memory and the warps that fit on a mul
 GPU would make of that is not guessed. With one, `mx-doctor`'s checks are run and timed too.
 """
 
+from contextlib import ExitStack
+
 import click
 
 # Registers, shared memory (bytes) and warps of a multiprocessor, from the CUDA programming guide.
@@ -37,18 +39,16 @@ def main(heads: int, head_width: int, architectures: str) -> None:
     """Compile the kernels of a model of this shape and print what came out."""
     from ..engine.errors import BackendError
     from ..export.kernels import (
-        ARCHITECTURES,
-        check_architectures,
+        choose_architectures,
         compile_variant,
         list_variants,
         pack_archive,
     )
 
-    chosen = architectures.split(",") if architectures else list(ARCHITECTURES)
     print("| GPU | kernel | registers | spilled | shared | threads | occupancy | cubin |")
     print("|---|---|---|---|---|---|---|---|")
     archives = {}
-    for name in check_architectures(chosen):
+    for name in choose_architectures(architectures or None, print):
         made = [
             compile_variant(variant, name) for variant in list_variants(heads, head_width, name)
         ]
@@ -73,19 +73,19 @@ def time_kernels(archives: dict[str, bytes]) -> None:
     from ..engine.runtime.gpu.kernel_checks import check_kernels
     from ..engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
 
-    for device in open_devices(GpuOptions()):
-        name = choose_architecture(device.capability, list(archives))
-        if name is None:
-            continue
-        print(
-            f"\n| {device.name} | shape | difference | microseconds | G/s |\n|---|---|---|---|---|"
-        )
-        for check in check_kernels(device, KernelArchive(archives[name], name)):
-            rate = check.work / check.seconds / 1e9
-            print(
-                f"| {check.kernel} | {check.shape} | {check.difference:.1e} | "
-                f"{1e6 * check.seconds:.0f} | {rate:,.1f} |"
-            )
+    with ExitStack() as opened:
+        for device in open_devices(GpuOptions(), opened):
+            name = choose_architecture(device.capability, list(archives))
+            if name is None:
+                continue
+            print(f"\n| {device.name} | shape | difference | microseconds | G/s |")
+            print("|---|---|---|---|---|")
+            for check in check_kernels(device, KernelArchive(archives[name], name)):
+                rate = check.work / check.seconds / 1e9
+                print(
+                    f"| {check.kernel} | {check.shape} | {check.difference:.1e} | "
+                    f"{1e6 * check.seconds:.0f} | {rate:,.1f} |"
+                )
 
 
 if __name__ == "__main__":

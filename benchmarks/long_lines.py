@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.aligner import Aligner
-from ..engine.links.link_files import read_link_file
-from ..engine.links.link_files import Gold
+from ..engine.links.link_files import Gold, read_link_file
 from ..engine.links.scoring import (
     bootstrap_intervals,
     compare_systems,
@@ -102,8 +101,8 @@ def measure_aer(aligner: Aligner, pairs: list[Pair]) -> dict[str, float]:
     words = sum(len(p[0]) + len(p[1]) for p in pairs) / (2 * len(pairs))
     numbers = {"aer": found.aer, "low": ends[0], "high": ends[1], "precision": found.precision,
                "recall": found.recall, "more": change.difference["aer"],
-               "more_low": change.interval["aer"][0],
-               "more_high": change.interval["aer"][1]}  # fmt: skip
+               "more_low": change.interval_95["aer"][0],
+               "more_high": change.interval_95["aer"][1]}  # fmt: skip
     return {"lines": len(pairs), "words": round(words, 1),
             **{name: round(100 * value, 2) for name, value in numbers.items()}}  # fmt: skip
 

@@ -14,25 +14,14 @@ import numpy as np
 import torch
 
 from ..engine.aligner import Aligner
+from ..engine.links.scoring import link_f1
 from ..engine.text.files import read_pairs
 from ..engine.text.words import split_words
-from ..trainer.data.vocabulary import load_tokenizers
-from ..trainer.networks.weights import load_network
-from ..trainer.networks.word_scores import word_scores
+from .ablation import word_weights
 from .long_lines import ENDS
 
 Links = list[set[tuple[int, int]]]
 Words = list[list[str]]
-
-
-def torch_scores(run: Path, src: Words, tgt: Words) -> list[np.ndarray]:
-    """Return the word scores of a run's model, (source words, target words) each."""
-    model, config = load_network(run)
-    scores = [np.zeros((len(s), len(t)), np.float32) for s, t in zip(src, tgt, strict=True)]
-    pair = load_tokenizers(run, config)
-    for i, found in word_scores(model, src, tgt, pair, torch.device("cpu")):
-        scores[i] = found
-    return scores
 
 
 def bundle_links(bundle: str, dtype: str, threshold: float, src: Words, tgt: Words) -> Links:
@@ -47,13 +36,11 @@ def compare_links(wanted: Links, found: Links, scores: list[np.ndarray], thresho
         for i, (a, b) in enumerate(zip(wanted, found, strict=True))
         for link in sorted(a ^ b)
     ]
-    both = sum(len(a & b) for a, b in zip(wanted, found, strict=True))
-    total = sum(len(a) + len(b) for a, b in zip(wanted, found, strict=True))
     return {
         "links": sum(map(len, wanted)),
         "different": len(odd),
         "pairs_with_a_difference": len({i for i, _ in odd}),
-        "link_f1": 2 * both / total if total else 1.0,
+        "link_f1": link_f1(wanted, found),
         "farthest_from_threshold": max(
             (abs(float(scores[i][link]) - threshold) for i, link in odd), default=0.0
         ),
@@ -82,7 +69,7 @@ def main() -> None:
             tgt.append(words[1])
         if len(src) == arguments.pairs:
             break
-    scores = torch_scores(Path(arguments.run), src, tgt)
+    scores = word_weights(Path(arguments.run), src, tgt)
     wanted = [{(int(i), int(j)) for i, j in np.argwhere(one >= threshold)} for one in scores]
     result = {"pairs": len(src), "threshold": threshold, "bundle": aligner.bundle.digest[:12]}
     for dtype in sorted(aligner.bundle.dtypes):

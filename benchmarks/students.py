@@ -23,60 +23,50 @@ from . import records, watch
 # What a variant changes of `mx-train --student`; the first is the default itself. {links} is the
 # teacher of all that name no other, {work} the folder of --work, with the bundles of earlier
 # variants; mask-align.mx is to be put there.
-FROM_LINKS = ["--teacher", "{links}"]
-VARIANTS: dict[str, list[str]] = {
-    "default": [],
-    "default, another seed": ["--seed", "2"],
-    "default, again": [],
-    "default, another seed, again": ["--seed", "2"],
-    "no correction": ["--refine", "0"],
-    "correction of 8 channels": ["--refine", "8"],
-    "1 layer": ["--encoder-layers", "1"],
-    "3 layers": ["--encoder-layers", "3"],
-    "width 64": ["--width", "64", "--ff", "128"],
-    "width 256": ["--width", "256", "--ff", "512"],
-    "feed-forward 512": ["--ff", "512"],
-    "4,000 pieces": ["--vocab-size", "4000"],
-    "24,000 pieces": ["--vocab-size", "24000"],
-    "32,000 pieces": ["--vocab-size", "32000"],
-    "unigram pieces": ["--vocab-type", "unigram"],
-    "accents folded": ["--fold-accents"],
-    "no joined lines": ["--joins", "0"],
-    "2 rounds": ["--rounds", "2"],
-    "3 rounds": ["--rounds", "3"],
-    "no agreement": ["--alpha", "0"],
-    "agreement counts 1": ["--alpha", "1"],
-    "dropout 0.1": ["--dropout", "0.1"],
-    "batches of 2,000 pieces": ["--batch-tokens", "2000"],
-    "twice the learning rates": ["--lr", "8e-3", "--matrix-lr", "0.04"],
-    "half the learning rates": ["--lr", "2e-3", "--matrix-lr", "0.01"],
-    "weights not averaged": ["--ema", "0"],
-    "average of the 3 best checkpoints": ["--ema", "0", "--average", "3", "--eval-every", "50"],
-    "two vocabularies of 4,000 pieces": ["--no-joint-vocab", "--vocab-size", "8000"],
-    "two vocabularies of 8,000 pieces": ["--no-joint-vocab", "--vocab-size", "16000"],
-    "soft targets": ["--soft-targets"],
-    "soft targets, another seed": ["--soft-targets", "--seed", "2"],
-    "no diagonal": ["--no-diagonal"],
-    "no diagonal, another seed": ["--no-diagonal", "--seed", "2"],
-    "a wider teacher, too": [*FROM_LINKS, "--teacher", "{work}/width-256.mx"],
-    "a wider teacher alone": ["--teacher", "{work}/width-256.mx"],
-    "two other students as teachers, too": [
-        *FROM_LINKS,
-        "--teacher",
-        "{work}/default.mx",
-        "--teacher",
-        "{work}/default-another-seed.mx",
-    ],
-    "Mask-Align as a teacher, too": [*FROM_LINKS, "--teacher", "{work}/mask-align.mx"],
-    "Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
-    "Mask-Align as the only teacher, soft targets": [
-        "--teacher",
-        "{work}/mask-align.mx",
-        "--soft-targets",
-    ],
-    "a better Mask-Align as the only teacher": ["--teacher", "{work}/mask-align.mx"],
-    "NULL counts 0.3": ["--null-weight", "0.3"],
-    "AdamW": ["--optimizer", "adamw", "--lr", "1e-3"],
+VARIANTS: dict[str, str] = {
+    "default": "",
+    "default, another seed": "--seed 2",
+    "default, again": "",
+    "default, another seed, again": "--seed 2",
+    "no correction": "--refine 0",
+    "correction of 8 channels": "--refine 8",
+    "1 layer": "--encoder-layers 1",
+    "3 layers": "--encoder-layers 3",
+    "width 64": "--width 64 --ff 128",
+    "width 256": "--width 256 --ff 512",
+    "feed-forward 512": "--ff 512",
+    "4,000 pieces": "--vocab-size 4000",
+    "24,000 pieces": "--vocab-size 24000",
+    "32,000 pieces": "--vocab-size 32000",
+    "unigram pieces": "--vocab-type unigram",
+    "accents folded": "--fold-accents",
+    "no joined lines": "--joins 0",
+    "2 rounds": "--rounds 2",
+    "3 rounds": "--rounds 3",
+    "no agreement": "--alpha 0",
+    "agreement counts 1": "--alpha 1",
+    "dropout 0.1": "--dropout 0.1",
+    "batches of 2,000 pieces": "--batch-tokens 2000",
+    "twice the learning rates": "--lr 8e-3 --matrix-lr 0.04",
+    "half the learning rates": "--lr 2e-3 --matrix-lr 0.01",
+    "weights not averaged": "--ema 0",
+    "average of the 3 best checkpoints": "--ema 0 --average 3 --eval-every 50",
+    "two vocabularies of 4,000 pieces": "--no-joint-vocab --vocab-size 8000",
+    "two vocabularies of 8,000 pieces": "--no-joint-vocab --vocab-size 16000",
+    "soft targets": "--soft-targets",
+    "soft targets, another seed": "--soft-targets --seed 2",
+    "no diagonal": "--no-diagonal",
+    "no diagonal, another seed": "--no-diagonal --seed 2",
+    "a wider teacher, too": "--teacher {links} --teacher {work}/width-256.mx",
+    "a wider teacher alone": "--teacher {work}/width-256.mx",
+    "two other students as teachers, too": "--teacher {links} --teacher {work}/default.mx "
+    "--teacher {work}/default-another-seed.mx",
+    "Mask-Align as a teacher, too": "--teacher {links} --teacher {work}/mask-align.mx",
+    "Mask-Align as the only teacher": "--teacher {work}/mask-align.mx",
+    "Mask-Align as the only teacher, soft targets": "--teacher {work}/mask-align.mx --soft-targets",
+    "a better Mask-Align as the only teacher": "--teacher {work}/mask-align.mx",
+    "NULL counts 0.3": "--null-weight 0.3",
+    "AdamW": "--optimizer adamw --lr 1e-3",
 }
 
 
@@ -97,7 +87,8 @@ def measure_variant(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     folder = bundle.with_suffix("")
     gold_src, gold_tgt, gold = arguments.gold
     files = ["--gold-src", gold_src, "--gold-tgt", gold_tgt, "--gold", gold]
-    changes = VARIANTS[name] if "--teacher" in VARIANTS[name] else [*FROM_LINKS, *VARIANTS[name]]
+    flags = VARIANTS[name].split()
+    changes = flags if "--teacher" in flags else ["--teacher", "{links}", *flags]
     changes = [flag.format(work=arguments.work, links=arguments.links) for flag in changes]
     cost = run_tool(
         arguments, "mx-train", arguments.src, arguments.tgt, "-o", folder, "--student",
@@ -113,7 +104,7 @@ def measure_variant(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     run_tool(arguments, "mx-eval", gold, links, "--json", "--bootstrap", "0", stdout=report)
     aer = json.loads(report.read_text("utf-8"))["systems"][0]["aer"]
     return {
-        "settings": VARIANTS[name],
+        "settings": flags,
         "steps": arguments.steps,
         "train_cpu_seconds": round(cost.cpu, 1),
         "pieces": last["pieces"],

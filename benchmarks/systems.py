@@ -197,15 +197,12 @@ def training_system(flags: str) -> System:
         learn = module_command(
             "mx_align.trainer", text.src, text.tgt, "-o", run, "--lowercase", *threads
         )
-        export = module_command(
-            "mx_align.export.commands.export", run, "-o", model, "--force", "--kernels", "none"
-        )
         src, tgt, aligned = take_tail(text, out, options.speed_pairs)
         links = out / "links"
         return Plan(
             [
                 Phase(TRAIN, (*learn, *shlex.split(flags))),
-                Phase(TRAIN, export),
+                Phase(TRAIN, export_command(run, model)),
                 Phase(ALIGN, align_command(src, tgt, model, links, *threads)),
             ],
             (links,),
@@ -230,6 +227,12 @@ def earlier_cost(run: Path) -> dict[str, float]:
 def module_command(name: str, *arguments: object) -> tuple[str, ...]:
     """Return the command that runs a module of ours with this interpreter."""
     return (sys.executable, "-m", name, *map(str, arguments))
+
+
+def export_command(run: Path, bundle: Path) -> tuple[str, ...]:
+    """Return the command that exports a run, without kernels for GPUs."""
+    flags = "-o", bundle, "--force", "--kernels", "none"
+    return module_command("mx_align.export.commands.export", run, *flags)
 
 
 def align_command(

@@ -95,11 +95,9 @@ def format_seconds(seconds: float) -> str:
 
 def align_cost(run: dict[str, Any]) -> str:
     """Format what aligning cost, or learning and aligning together."""
-    return (
-        f"with training: {format_time(run['both'])}"
-        if "both" in run
-        else format_time(run.get("align"))
-    )
+    if "both" in run:
+        return f"with training: {format_time(run['both'])}"
+    return format_time(run.get("align"))
 
 
 def format_memory(run: dict[str, Any]) -> str:
@@ -171,16 +169,12 @@ def students_table(runs: Runs) -> str:
             f"| {run['bytes'].get('int8', 0) / 1e6:.1f} MB |"
         )
     one = next(iter(runs.values()))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{one['steps']} steps each, from the same statistical links (not counted in the "
-            "learning), threshold chosen without gold; pairs a CPU second file to file on one "
-            "thread. "
-            f"{where_and_when(list(runs.values()))}; `benchmarks/results/students.json`.",
-        ]
+    about = (
+        f"{one['steps']} steps each, from the same statistical links (not counted in the "
+        "learning), threshold chosen without gold; pairs a CPU second file to file on one thread. "
+        f"{where_and_when(list(runs.values()))}; `benchmarks/results/students.json`."
     )
+    return "\n".join([*lines, "", about])
 
 
 # ---- long lines ----
@@ -275,8 +269,7 @@ def draw_pareto(results: Path) -> dict[str, str]:
         if name != "default" and not set(run["settings"][:1]) & set(SHAPE):
             continue  # differs in how it learned only, and would cover the default
         x, y = run["pairs_per_cpu_second"], run["aer"]
-        group = "students"
-        points.append(ChartPoint(name, group, x, y, y, y, labelled=False))
+        points.append(ChartPoint(name, "students", x, y, y, y, labelled=False))
     if not tried:
         return {}
     speeds = untrained_points(results / "graphs_en_fr.json")
@@ -290,9 +283,8 @@ def draw_pareto(results: Path) -> dict[str, str]:
     marks = tuple(
         (describe_unfinished(n, begun), x) for n, x in speeds.items() if n not in measured
     )
-    axes = Axes(
-        "en-fr: AER and cost of aligning", "pairs per CPU second", "AER, %", "high", marks
-    )  # fmt: skip
+    title = "en-fr: AER and cost of aligning"
+    axes = Axes(title, "pairs per CPU second", "AER, %", "high", marks)
     return {"pareto-en-fr.svg": draw_chart(axes, points)}
 
 
@@ -336,8 +328,8 @@ def label_once(points: list[ChartPoint]) -> list[ChartPoint]:
 
 def expected_files(root: Path, results: Path) -> dict[Path, str]:
     """Return every file that is made here, with its content."""
-    files = {root / name: (root / name) for name in PAGES if (root / name).exists()}
-    pages = {path: fill_page(path.read_text("utf-8"), results) for path in files}
+    paths = [root / name for name in PAGES if (root / name).exists()]
+    pages = {path: fill_page(path.read_text("utf-8"), results) for path in paths}
     images = root / "docs" / "images"
     drawn = draw_plots(results) | draw_pareto(results)
     return pages | {images / name: text for name, text in drawn.items()}

@@ -15,7 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..engine.links.link_files import read_link_file
+from ..engine.links.scoring import link_f1
 from ..engine.text.files import read_lines
+from ..engine.types import Link
 from . import records, watch
 from .systems import align_command, module_command
 
@@ -66,11 +69,8 @@ def align_with_torch(
     Path(out).write_text("".join(f"{line}\n" for line in found), "utf-8")
 
 
-def links_f1(one: Path, other: Path) -> float:
-    """Return F1 of two files of links."""
-    pairs = list(zip(read_lines(one), read_lines(other), strict=True))
-    both = sum(len(set(a.split()) & set(b.split())) for a, b in pairs)
-    return 2 * both / max(1, sum(len(a.split()) + len(b.split()) for a, b in pairs))
+def read_links(path: Path) -> list[set[Link]]:
+    return [set(links) for links in read_link_file(str(path)).all_links()]
 
 
 def main() -> None:
@@ -107,9 +107,8 @@ def main() -> None:
         for _ in range(given.repeat):
             for name, command_line in commands.items():
                 costs[name].append(watch.run_command(command_line, Path(folder) / "log"))
-        same = {
-            k: round(links_f1(outputs["engine"], outputs[k]), 4) for k in ("in order", "sorted")
-        }
+        links = {name: read_links(path) for name, path in outputs.items()}
+        same = {k: round(link_f1(links["engine"], links[k]), 4) for k in ("in order", "sorted")}
     result: dict[str, Any] = {
         "bundle": Path(given.bundle).name, "pairs": pairs, "threads": given.threads,
         "link_f1": same, **records.describe_circumstances(("torch", "onnxruntime")),

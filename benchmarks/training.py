@@ -52,7 +52,7 @@ class PlainDecoder(Decoder):
     ) -> Attention:
         mask, alone = self.attention_mask(lengths, embedded.shape[1])
         source_valid = valid_places(read, source.shape[1])
-        h, states = start.expand_as(embedded), []
+        h = start.expand_as(embedded)
         for layer, attention in enumerate(self.attention):
             pair = self.own_key_value(layer, embedded + start)
             k, v = (split_heads(part, self.config.heads) for part in pair.chunk(2, -1))
@@ -60,10 +60,9 @@ class PlainDecoder(Decoder):
             if str(layer) in self.cross:
                 h, weights, null = self.cross[str(layer)](h, source, source_valid)
             h = self.feed_forward[layer](h)
-            states.append(h)
         rows = valid_places(lengths, embedded.shape[1])
         cells = rows[:, :, None] & source_valid[:, None, :]
-        return Attention(weights * cells, null * rows, self.norm(h), states)
+        return Attention(weights * cells, null * rows, self.norm(h))
 
 
 class PlainObjective(MaskAlignLoss):

@@ -6,12 +6,12 @@ pipeline and output; does not parse flags and prints nothing.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,16 +26,17 @@ from .bundle.bundle import Bundle
 from .bundle.installed import find_bundle
 from .bundle.manifest import OptimizeFor
 from .errors import InputError, MxError
-from .jobs.corpus_options import CorpusOptions, find_targets, format_shard
-from .jobs.corpus_output import CorpusOutput, CorpusSummary, make_renderers
+from .jobs.corpus_options import CorpusOptions, CorpusSummary, find_targets, format_shard
+from .jobs.output_files import OutputFiles
 from .links.average import MEAN_THRESHOLDS, MIN_MODEL_SCORE, LinkAverager
+from .links.formats import LinkFormat
 from .options import output_settings
 from .runtime.backends import Backend, GpuOptions, choose_backend, count_cores
 from .storage import atomic_write
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
-from .text.word_tokenizer import tokenize_line
-from .text.words import split_words
-from .types import Counts, Link, LinkChange, Pairs, Renderer, Words
+from .text.files import open_output
+from .text.words import split_words, tokenize_line
+from .types import Counts, Link, Pairs, Renderer, Words
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -49,28 +50,26 @@ Direction = Literal["forward", "backward"]
 _TINY = float(np.finfo(np.float32).tiny)
 # What a direction of the user's is called by a model that is turned round.
 _OPPOSITE = {"forward": "backward", "backward": "forward"}
+_DEFAULT_OPTIONS = CorpusOptions()
+# Write the words of each side as lines.
+WORD_RENDERERS: tuple[Renderer, Renderer] = (
+    lambda pairs, links: list(map(" ".join, pairs.src)),
+    lambda pairs, links: list(map(" ".join, pairs.tgt)),
+)
 
 
+@dataclass(eq=False, repr=False)
 class Aligner:
     """A model ready to align. All methods may be called from several threads at once."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        backend: Backend,
-        reason: str,
-        rule: LinkRule,
-        swapped: bool = False,
-        threshold: float | None = None,
-        optimize_for: OptimizeFor = "aer",
-    ) -> None:
-        self.bundle = bundle
-        self.backend = backend
-        self.reason = reason  # why this backend
-        self.rule = rule  # in the model's terms
-        self.swapped = swapped  # the model's source is the user's target
-        self.threshold = threshold  # as the user gave it
-        self.optimize_for = optimize_for
+    bundle: Bundle
+    backend: Backend
+    reason: str  # why this backend
+    rule: LinkRule  # in the model's terms
+    swapped: bool = False  # the model's source is the user's target
+    threshold: float | None = None  # as the user gave it
+    optimize_for: OptimizeFor = "aer"
+    average: LinkAverager | None = None  # with links of files
 
     @classmethod
     def load(
@@ -107,13 +106,9 @@ class Aligner:
         """
         bundle = find_bundle(model, langs)
         swapped = langs is not None and bundle.language_order(langs) < 0
-        chosen, reason = choose_backend(
-            bundle,
-            backend,
-            dtype=dtype,
-            threads=threads or count_cores(),
-            gpu=GpuOptions(gpu_memory, None if devices is None else tuple(devices)),
-        )
+        gpu = GpuOptions(gpu_memory, None if devices is None else tuple(devices))
+        threads = threads or count_cores()
+        chosen, reason = choose_backend(bundle, backend, dtype=dtype, threads=threads, gpu=gpu)
         mode = _OPPOSITE.get(symmetrize, symmetrize) if swapped else symmetrize
         rule = _make_rule(bundle, mode, threshold, optimize_for, nulls)
         return cls(bundle, chosen, reason, rule, swapped, threshold, optimize_for)
@@ -160,7 +155,7 @@ class Aligner:
         Forward links each target word to a source word, backward the other way round.
         """
         mode = _OPPOSITE[direction] if self.swapped else direction
-        directed = self._with_rule(mode=mode, threshold=None, nulls=False)
+        directed = replace(self, rule=LinkRule(mode, None, self.rule.sure), average=None)
         done = run_chunk(directed.make_recipe([build_alignments]), pairs)
         return [found.links for found in done.items[0]]
 
@@ -192,42 +187,42 @@ class Aligner:
         chosen = CorpusOptions(**options)
         src, tgt = str(src), None if tgt is None else str(tgt)
         targets = find_targets(src, tgt, chosen)
-        aligner, average = self._prepare_average(chosen.average)
+        aligner = self._with_average(chosen.average)
         signature = aligner.signature()
-        if average:
-            signature += f"|avg:{len(average.names)}@{average.threshold:.6g}"
         source = ParallelFiles(src, tgt, chosen.separator, chosen.errors, chosen.shard)
         start = time.monotonic()
         reader = aligner.open_reader(source, chosen)
-        # The model's calibration does not hold for means.
-        calibrate = None if average else aligner.bundle.calibrate
-        renderers = make_renderers(chosen, calibrate)
+        renderers: list[Renderer] = [aligner.make_renderer(chosen.format, chosen)]
+        renderers += [aligner.make_renderer("scores", chosen)] if chosen.scores else []
+        renderers += WORD_RENDERERS if chosen.write_tokenized else []
         observer = None
         if chosen.report or chosen.html:
             from .view.corpus_report import ReportCollector
 
             observer = ReportCollector(chosen.html_sample if chosen.html else 0)
             renderers.append(observer)
-        settings = {
+        settings = {  # which a run that goes on must repeat
             "how": signature,
             "model": aligner.bundle.digest,
             "first_line": reader.first + 1,
-            **_resume_settings(chosen, one_file=tgt is None),
+            **output_settings(chosen),
+            "shard": format_shard(chosen.shard),
         }
-        with CorpusOutput.open(
-            targets, settings, restart=not chosen.resume, observer=observer
-        ) as output:
-            total = output.skip_finished(reader)
+        if tgt is not None:
+            settings["separator"] = None  # there is nothing to separate
+        if chosen.average:
+            # Their lines are compared, too; sizes tell the files of several shards apart.
+            settings["average"] = [os.path.getsize(name) for name in chosen.average]
+        with (
+            OutputFiles(targets, settings, restart=not chosen.resume, notes=observer is not None)
+            if targets
+            else nullcontext()
+        ) as files:
+            total = _skip_finished(files, reader, observer) if files else Counts()
             resumed = total.pairs
-            chunks = () if output.is_complete else reader.read_chunks()
-            for done in aligner.align_chunks(
-                chunks,
-                renderers,
-                batch_tokens=chosen.batch_tokens,
-                nulls=chosen.format == "jsonl",
-                change=average,
-            ):
-                output.write(done)
+            chunks = () if files and files.complete else reader.read_chunks()
+            for done in aligner.align_chunks(chunks, renderers, chosen):
+                _write_chunk(files, done, observer)
                 total += done.counts
                 if on_progress:
                     on_progress(total, resumed)
@@ -237,25 +232,22 @@ class Aligner:
             if observer and observer.total.pairs == total.pairs:
                 names = [os.path.basename(name) for name in (src, tgt) if name]
                 title = " · ".join([*names, aligner.bundle.name])
-                aligner._write_reports(chosen, summary, observer, title, average is not None)
-            output.finish()
+                aligner._write_reports(chosen, summary, observer, title)
+            if files:
+                files.finish()
         return replace(summary, seconds=time.monotonic() - start)
 
     def align_chunks(
         self,
         chunks: Iterable[Pairs],
         renderers: Sequence[Renderer],
-        *,
-        batch_tokens: int | None = None,
-        nulls: bool = False,
-        change: LinkChange | None = None,
+        options: CorpusOptions = _DEFAULT_OPTIONS,
     ) -> Iterator[FinishedChunk]:
         """Yield finished chunks in their order, with the items of each renderer.
 
         At most three chunks are held. An error of the input is raised after all before it.
         """
-        recipe = self.make_recipe(renderers, batch_tokens=batch_tokens, nulls=nulls, change=change)
-        return stream_chunks(recipe, chunks, self.backend.workers)
+        return stream_chunks(self.make_recipe(renderers, options), chunks, self.backend.workers)
 
     def open_reader(self, lines: LineSource, options: CorpusOptions) -> ChunkReader:
         """Make a reader whose chunks give the same links in every run.
@@ -277,28 +269,35 @@ class Aligner:
             link_files=options.average,
         )
 
-    def _prepare_average(self, names: Sequence[str]) -> tuple[Aligner, LinkAverager | None]:
-        """Return an aligner that gives weak links, too, and what averages them with files."""
+    def make_renderer(self, kind: str, options: CorpusOptions) -> LinkFormat:
+        """Return what writes links, or `scores`, as lines of a format."""
+        # The model's calibration does not hold for means.
+        calibrate = None if self.average else self.bundle.calibrate
+        one_based, reverse = options.one_based, options.reverse
+        return LinkFormat(kind, one_based=one_based, reverse=reverse, calibrate=calibrate)
+
+    def _with_average(self, names: Sequence[str]) -> Aligner:
+        """Return an aligner that finds weak links, too, and averages them with those of files."""
         if not names:
-            return self, None
+            return self
         if self.rule.mode != SOFT:
             raise MxError(f"--average is for soft links only; leave it or {self.rule.mode} out")
         average = LinkAverager(tuple(names), self.threshold or MEAN_THRESHOLDS[self.optimize_for])
         weakest = max(min(MIN_MODEL_SCORE, self.threshold or 1), _TINY)
-        return self._with_rule(threshold=weakest), average
+        return replace(self, rule=replace(self.rule, threshold=weakest), average=average)
 
     def _write_reports(
-        self,
-        options: CorpusOptions,
-        summary: CorpusSummary,
-        observer: ReportCollector,
-        title: str,
-        is_average: bool,
+        self, options: CorpusOptions, summary: CorpusSummary, observer: ReportCollector, title: str
     ) -> None:
         """Write the numbers and the page of a run, as far as they are wanted."""
         if options.report:
             report = {
-                **summary.as_report(),
+                **vars(summary.total),
+                "links_per_word": round(summary.links_per_word, 6),
+                "resumed": summary.resumed,
+                "seconds": round(summary.seconds, 3),
+                "pairs_per_second": round(summary.pairs_per_second, 3),
+                "signature": self.signature(),
                 "backend": self.describe(),
                 "model": self.bundle.digest,
                 "threads": self.backend.workers,
@@ -308,10 +307,10 @@ class Aligner:
             with atomic_write(options.report) as file:
                 file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
         if options.html:
-            from .view.model_page import make_model_page
             from .view.page import build_page
+            from .view.page_content import make_model_page
 
-            how = summary.signatures[0] if is_average else None
+            how = self.signature() if self.average else None
             text = build_page(make_model_page(self, observer, title, how))
             with atomic_write(options.html) as file:
                 file.write(text.encode())
@@ -319,35 +318,22 @@ class Aligner:
     # ---- how ----
 
     def make_recipe(
-        self,
-        renderers: Sequence[Renderer],
-        *,
-        batch_tokens: int | None = None,
-        nulls: bool = False,
-        change: LinkChange | None = None,
+        self, renderers: Sequence[Renderer], options: CorpusOptions = _DEFAULT_OPTIONS
     ) -> Recipe:
         """Return what the pipeline needs to make items of this aligner's links."""
-        rule = replace(self.rule, nulls=True) if nulls else self.rule
-        # Long pairs are split by links above the bundle's threshold, not the user's: a higher one
-        # must only take links away.
-        look = _make_rule(self.bundle, SOFT, None, "aer", nulls=False)
         return Recipe(
             self.backend,
             self.bundle.tokenizers,
             self.bundle.max_length,
-            rule,
-            look,
+            replace(self.rule, nulls=self.rule.nulls or options.format == "jsonl"),
+            # Long pairs are split by links above the bundle's threshold, not the user's: a higher
+            # one must only take links away.
+            _make_rule(self.bundle, SOFT, None, "aer", nulls=False),
             renderers,
-            batch_tokens or self.backend.batch_tokens,
+            options.batch_tokens or self.backend.batch_tokens,
             self.swapped,
-            change,
+            self.average,
         )
-
-    def _with_rule(self, **changes: Any) -> Aligner:
-        """Return an aligner that shares all but the changed rule."""
-        other = copy.copy(self)
-        other.rule = replace(self.rule, **changes)
-        return other
 
     def describe(self) -> str:
         """Say in one line what runs the model, and why not something faster."""
@@ -358,22 +344,42 @@ class Aligner:
         """Say in one line exactly how the links are made."""
         threshold = "null" if self.rule.threshold is None else f"{self.rule.threshold:.6g}"
         turned = "|turned" if self.swapped else ""
+        average = self.average
+        mean = f"|avg:{len(average.names)}@{average.threshold:.6g}" if average else ""
         return (
             f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}|"
             f"backend:{self.backend.name}|prec:{self.backend.dtype}|"
-            f"sym:{self.rule.mode}|thr:{threshold}|cut:{long_pairs.SEVERAL},{long_pairs.LONG}"
+            f"sym:{self.rule.mode}|thr:{threshold}|cut:{long_pairs.SEVERAL},{long_pairs.LONG}{mean}"
         )
 
 
-def _resume_settings(options: CorpusOptions, one_file: bool) -> dict[str, Any]:
-    """Return what a run that goes on must repeat, besides model and text."""
-    settings = {**output_settings(options), "shard": format_shard(options.shard)}
-    if not one_file:
-        settings["separator"] = None  # there is nothing to separate
-    if options.average:
-        # Their lines are compared, too; sizes tell the files of several shards apart.
-        settings["average"] = [os.path.getsize(name) for name in options.average]
-    return settings
+def _skip_finished(
+    files: OutputFiles, reader: ChunkReader, observer: ReportCollector | None
+) -> Counts:
+    """Let the reader and the observer pass over what earlier runs did; returns its counts."""
+    total = Counts()
+    for record in files.records:
+        if not files.complete:
+            reader.skip_chunk(record["pairs"], record["digest"])
+        total += Counts(*record["counts"])
+    if observer:
+        observer.add_notes(files.read_notes())
+    return total
+
+
+def _write_chunk(
+    files: OutputFiles | None, done: FinishedChunk, observer: ReportCollector | None
+) -> None:
+    """Add a chunk to the files, or write its links to standard output."""
+    items, notes = list(done.items), []
+    if observer:
+        notes = [observer.encode_note(observer.add(items.pop()[0]))]
+    parts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in items]
+    if files:
+        files.append_chunk(parts + notes, done.counts, done.pairs.digest, done.pairs.whole)
+    else:
+        with open_output("-") as out:
+            out.write(parts[0])
 
 
 def _make_rule(

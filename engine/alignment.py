@@ -6,9 +6,9 @@ not align.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, tee, zip_longest
+from itertools import islice, pairwise, repeat, tee, zip_longest
 from operator import itemgetter
 
 from .errors import InputError
@@ -44,7 +44,7 @@ class Alignment:
 
     def _repr_html_(self) -> str:
         """Draw links and their scores, as notebooks show them."""
-        from .view.notebook import draw_pair
+        from .view.figure import draw_pair
 
         nulls = self.src_null, self.tgt_null
         return draw_pair(self.src, self.tgt, self.links, self.scores, *nulls)
@@ -71,7 +71,7 @@ class SoftAlignment:
 
     def _repr_html_(self) -> str:
         """Draw the matrix of scores, as notebooks show it."""
-        from .view.notebook import draw_matrix
+        from .view.figure import draw_matrix
 
         nulls = self.src_null.tolist(), self.tgt_null.tolist()
         return draw_matrix(self.src, self.tgt, self.scores.tolist(), *nulls)
@@ -119,24 +119,14 @@ def unzip_pairs(
 
 def build_alignments(pairs: Pairs, links: Links) -> list[Alignment]:
     """Return the alignment of each pair of a chunk, given the links of all of them."""
-    src, tgt, scores = links.src.tolist(), links.tgt.tolist(), links.score.tolist()
-    ends = links.offsets.tolist()
-    sentence = sentence_scores(pairs, links)
-    has_nulls = links.src_null is not None
-    src_null = split_nulls(links.src_null, pairs.src)
-    tgt_null = split_nulls(links.tgt_null, pairs.tgt)
-    result = []
-    for k in range(len(pairs.src)):
-        part = slice(ends[k], ends[k + 1])
-        result.append(
-            Alignment(
-                tuple(pairs.src[k]),
-                tuple(pairs.tgt[k]),
-                list(zip(src[part], tgt[part], strict=True)),
-                scores[part],
-                sentence[k],
-                src_null[k] if has_nulls else None,
-                tgt_null[k] if has_nulls else None,
-            )
-        )
-    return result
+    scores, bounds = links.score.tolist(), pairwise(links.offsets.tolist())
+    both = list(zip(links.src.tolist(), links.tgt.tolist(), strict=True))
+    nulls: Iterable[Sequence[list[float]]] = repeat((), len(pairs.src))
+    if links.src_null is not None:
+        sides = split_nulls(links.src_null, pairs.src), split_nulls(links.tgt_null, pairs.tgt)
+        nulls = zip(*sides, strict=True)
+    rows = zip(pairs.src, pairs.tgt, bounds, sentence_scores(pairs, links), nulls, strict=True)
+    return [
+        Alignment(tuple(src), tuple(tgt), both[start:end], scores[start:end], score, *null)
+        for src, tgt, (start, end), score, null in rows
+    ]

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 from .errors import MxError
 
@@ -40,10 +40,16 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             try:
                 os.replace(temp, target)
             except OSError as error:
-                raise _cannot_write(path, error) from None
+                raise write_error(path, error) from None
             sync_folder(target.parent)
         finally:
             temp.unlink(missing_ok=True)
+
+
+def replace_file(path: str | Path, data: bytes) -> None:
+    """Write a whole file; whatever was at `path` stays until the new one is complete."""
+    with atomic_write(path) as file:
+        file.write(data)
 
 
 def sync_folder(folder: Path) -> None:
@@ -60,12 +66,8 @@ def open_to_write(path: str | Path, mode: str, *, shown_as: str | Path) -> Binar
     """Open a binary file; an MxError about the file `shown_as` if that fails."""
     try:
         return cast(BinaryIO, open(path, mode))
-    except FileNotFoundError:
-        raise MxError(
-            f"cannot write {shown_as}: its folder does not exist; create it first"
-        ) from None
     except OSError as error:
-        raise _cannot_write(shown_as, error) from None
+        raise write_error(shown_as, error) from None
 
 
 @contextmanager
@@ -75,36 +77,36 @@ def name_disk_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _DISK_ERRORS:
-            raise _cannot_write(path, error) from None
+            raise write_error(path, error) from None
         raise  # a closed pipe, or an error of the caller's own
 
 
-def _cannot_write(path: str | Path, error: OSError) -> MxError:
+def write_error(
+    path: str | Path, error: OSError, full: str = "free some space or choose another disk"
+) -> MxError:
+    """Return an error that says why a file cannot be written, and what to do if a disk is full."""
     name = "standard output" if str(path) == "-" else str(path)
-    hint = "; free some space or choose another disk" if error.errno == errno.ENOSPC else ""
-    return MxError(f"cannot write {name}: {error.strerror or error}{hint}")
+    why = error.strerror or str(error)
+    if error.errno == errno.ENOENT:
+        why = "its folder does not exist; create it first"
+    elif error.errno == errno.ENOSPC:
+        why += f"; {full}"
+    return MxError(f"cannot write {name}: {why}")
 
 
 # ---- hashing ----
 
 
-class Digest(Protocol):
-    """What `hashlib` makes: takes bytes, gives their hash."""
-
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-AnyDigest = TypeVar("AnyDigest", bound=Digest)
-
-
 def file_sha256(path: str | Path) -> str:
     """Return the SHA-256 of all bytes of a file, in hexadecimal digits."""
-    return hash_file(path, hashlib.sha256()).hexdigest()
+    return str(hash_file(path, hashlib.sha256()).hexdigest())
 
 
-def hash_file(path: str | Path, digest: AnyDigest) -> AnyDigest:
-    """Add all bytes of a file to a digest and return it; about a second for each gigabyte."""
+def hash_file(path: str | Path, digest: Any) -> Any:
+    """Add all bytes of a file to one of hashlib's digests, and return that.
+
+    Takes about a second for each gigabyte.
+    """
     with open(path, "rb") as file:
         while data := file.read(1 << 20):
             digest.update(data)

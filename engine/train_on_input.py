@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from .bundle.bundle import Bundle
-from .bundle.installed import installed_models
+from .bundle.installed import find_installed, installed_models
 from .bundle.manifest import MANIFEST
 from .errors import BundleError, MxError
 from .storage import hash_file
@@ -110,17 +110,17 @@ def find_statistical_links(request: TrainingRequest, say: Say) -> Path:
     if not links.exists():
         _check_training(kept)
         say("finding links by statistics")
-        learn_links(request.src, request.tgt, links, say if sys.stderr.isatty() else None)
+        report = say if sys.stderr.isatty() else (lambda message: None)
+        learn_links(request.src, request.tgt, links, report)
     return links
 
 
-def learn_links(src: str, tgt: str, scores: Path, on_progress: Say | None = None) -> None:
+def learn_links(src: str, tgt: str, scores: Path, on_progress: Say) -> None:
     """Learn statistics from two files and write the scored links of their pairs."""
     from .statistical.aligner import StatisticalAligner
 
-    report = on_progress or (lambda message: None)
-    aligner = StatisticalAligner.learn_files(src, tgt, lowercase=True, on_progress=report)
-    aligner.align_files(src, tgt, os.devnull, scores=scores, on_progress=report)
+    aligner = StatisticalAligner.learn_files(src, tgt, lowercase=True, on_progress=on_progress)
+    aligner.align_files(src, tgt, os.devnull, scores=scores, on_progress=on_progress)
 
 
 def statistical_weight(request: TrainingRequest, links: Path) -> int:
@@ -168,18 +168,17 @@ def _locate_model(request: TrainingRequest) -> tuple[TrainingRequest, str, Path]
 
 def _find_start(name: str, langs: str | None) -> Path:
     """Return the path of the model to start from; its languages must not be the other way round."""
-    models = installed_models()
-    path = models.get(name, Path(name))
-    if not path.exists():
-        bundles = {path: Bundle.load(path) for path in models.values()}
-        fitting = [path for path, bundle in bundles.items() if bundle.language_order(name)]
-        if not fitting:
-            pairs = [pair for bundle in bundles.values() for pair in bundle.language_pairs]
+    path = Path(name)
+    if name in installed_models() or not path.exists():
+        try:
+            path, langs = find_installed(name), langs or name
+        except BundleError:
+            models = map(Bundle.load, installed_models().values())
+            pairs = [pair for bundle in models for pair in bundle.language_pairs]
             raise MxError(
                 f"--start {name}: there is no such bundle or run folder, and no installed model of "
                 f"that name; installed: {', '.join(pairs) or 'none'}"
-            )
-        path, langs = fitting[0], langs or name
+            ) from None
     if langs and not _is_run(path):
         bundle = Bundle.load(path)
         if bundle.language_order(langs) < 0:

@@ -7,7 +7,7 @@ are its padded numbers of source and target pieces, U is a number of units.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,23 +23,16 @@ ScoredLink = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
-class ChunkNote:
-    """What a resumed run must know of a chunk: a digest of its lines, and whether it ended where
-    chunks end (`whole`) or only because the input did."""
-
-    digest: str
-    whole: bool
-
-
-@dataclass(frozen=True)
 class Pairs:
     """A chunk of the corpus: the words of consecutive pairs."""
 
     first: int  # number of the first pair in the corpus, from 0
     src: list[Words]
     tgt: list[Words]
-    note: ChunkNote | None = None  # of chunks that come from files
-    link_lines: tuple[list[str], ...] = ()  # of each file of links the lines of these pairs
+    # Of chunks that come from files:
+    digest: str = ""  # of all lines
+    whole: bool = True  # it ended where chunks end, not only because the input did
+    link_lines: tuple[list[str], ...] = ()  # those of each file of links
 
 
 @dataclass(frozen=True)
@@ -79,8 +72,8 @@ class Units:
     by_src: npt.NDArray[np.bool_]
     window: npt.NDArray[np.bool_]  # one of several units of its pair
 
-    def select(self, wanted: npt.NDArray[np.bool_]) -> Units:
-        """Return the units that are wanted (U,)."""
+    def select(self, wanted: npt.NDArray[Any] | slice) -> Units:
+        """Return the units at these places, or where `wanted` (U,) is true."""
         return Units(*(column[wanted] for column in vars(self).values()))
 
     def swap_sides(self) -> Units:
@@ -95,15 +88,10 @@ class Units:
 class Batch:
     """Units of one padded size, ready for a model: ids are padded with 0."""
 
-    units: IntArray  # (B,) places in Units
     src: npt.NDArray[np.int32]  # (B, S) piece ids
     src_lengths: IntArray  # (B,)
     tgt: npt.NDArray[np.int32]  # (B, T)
     tgt_lengths: IntArray  # (B,)
-
-    def swap_sides(self) -> Batch:
-        """Return the batch with source and target exchanged."""
-        return Batch(self.units, self.tgt, self.tgt_lengths, self.src, self.src_lengths)
 
 
 @dataclass(frozen=True)
@@ -113,10 +101,6 @@ class WordIds:
     src: npt.NDArray[np.int32]  # (B, S)
     tgt: npt.NDArray[np.int32]  # (B, T)
     spans: npt.NDArray[np.int32]  # (B, 2) pieces of the longest word of each side
-
-    def slice_rows(self, part: slice) -> WordIds:
-        """Return the words of some of the pairs."""
-        return WordIds(self.src[part], self.tgt[part], self.spans[part])
 
 
 # ---- links ----
@@ -177,8 +161,4 @@ class Counts:
     words: int = 0  # of both sides
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
-
-    def as_tuple(self) -> tuple[int, ...]:
-        """Return the numbers in the order of the fields."""
-        return self.pairs, self.empty, self.windowed, self.skipped, self.links, self.words
+        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))

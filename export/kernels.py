@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ ARCHITECTURES = {
 }  # fmt: skip
 HEAD_WIDTHS = range(32, 129)  # of the attention kernels
 MAX_HEADS = 16
-POINTER_TYPES = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
 
 # Arguments whose type does not follow that of the model.
-_INT_POINTERS = ("lengths_ptr", "src_words_ptr", "tgt_words_ptr", "spans_ptr", "total_ptr",
-                 "counts_ptr", "starts_ptr", "links_ptr")  # fmt: skip
-_FLOAT32_POINTERS = ("weights_ptr", "null_ptr", "scores_ptr", "sentence_ptr")
+_FIXED_TYPES = {
+    "lengths_ptr": "*i32", "src_words_ptr": "*i32", "tgt_words_ptr": "*i32", "spans_ptr": "*i32",
+    "total_ptr": "*i32", "counts_ptr": "*i32", "starts_ptr": "*i32", "links_ptr": "*i32",
+    "weights_ptr": "*fp32", "null_ptr": "*fp32", "scores_ptr": "*fp32", "sentence_ptr": "*fp32",
+    "threshold": "fp32",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,19 @@ class KernelVariant:
 
     kernel: str
     dtype: str
-    constants: tuple[tuple[str, int], ...]
+    constants: Mapping[str, int]
     warps: int
 
     @property
     def name(self) -> str:
-        width = dict(self.constants).get("HEAD")
-        return ".".join([self.kernel, self.dtype, *([str(width)] if width else [])])
+        width = self.constants.get("HEAD")
+        return f"{self.kernel}.{self.dtype}" + (f".{width}" if width else "")
 
     @property
     def is_aligned(self) -> bool:
         """Whether pointers and strides are promised to be multiples of 16, for wide loads. Whoever
         launches the kernel keeps the promise."""
-        return self.kernel != "symmetrize" and dict(self.constants)["HEAD"] % 16 == 0
+        return self.kernel != "symmetrize" and self.constants["HEAD"] % 16 == 0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def list_variants(
 
     Its graphs leave weights in float32, so `symmetrize` is needed in that type alone.
     """
-    tile = (("SRC", 8), ("TGT", 32), ("WITH_SENTENCE", 1))
+    tile = {"SRC": 8, "TGT": 32, "WITH_SENTENCE": 1}
     # Two cells a thread: with one (8 warps) ptxas went for so few registers that it spilled.
     found = [KernelVariant("symmetrize", "fp32", tile, warps=4)]
     if head_width not in HEAD_WIDTHS or heads > MAX_HEADS:
@@ -95,9 +97,9 @@ def list_variants(
             "HEADS": heads, "HEADS_BLOCK": _next_power_of_two(heads), **head_sizes, "ROWS": 16,
             "KEYS": 16 if small else 32, "WITH_NULL": 1, "WIDEN": 0,
         }  # fmt: skip
-        found.append(KernelVariant("static_attention", dtype, tuple(static.items()), warps=4))
+        found.append(KernelVariant("static_attention", dtype, static, warps=4))
         warps = 8 if small else 4
-        found.append(KernelVariant("leaky_attention", dtype, tuple(leaky.items()), warps=warps))
+        found.append(KernelVariant("leaky_attention", dtype, leaky, warps=warps))
     return found
 
 
@@ -120,7 +122,7 @@ def compile_variant(variant: KernelVariant, architecture: str) -> CompiledKernel
         variant.name,
         name,
         tuple(kind for kind in argument_types(variant).values() if kind != "constexpr"),
-        dict(variant.constants),
+        variant.constants,
         32 * variant.warps,
         made.metadata.shared,
         variant.is_aligned,
@@ -136,21 +138,11 @@ def _load_source(kernel: str) -> Any:
 
 def argument_types(variant: KernelVariant) -> dict[str, str]:
     """Return Triton's types of a kernel's arguments by name; "constexpr" for what is fixed."""
-    constants = dict(variant.constants)
-    types = {}
-    for name in _load_source(variant.kernel).arg_names:
-        if name in constants:
-            types[name] = "constexpr"
-        elif name == "threshold":
-            types[name] = "fp32"
-        elif not name.endswith("_ptr"):
-            types[name] = "i32"
-        elif name in _INT_POINTERS:
-            types[name] = "*i32"
-        else:
-            fixed = name in _FLOAT32_POINTERS
-            types[name] = "*fp32" if fixed else POINTER_TYPES[variant.dtype]
-    return types
+    fixed = {**_FIXED_TYPES, **dict.fromkeys(variant.constants, "constexpr")}
+    return {
+        name: fixed.get(name, f"*{variant.dtype}" if name.endswith("_ptr") else "i32")
+        for name in _load_source(variant.kernel).arg_names
+    }
 
 
 def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
@@ -162,14 +154,15 @@ def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
     triton.knobs.compilation.disable_line_info = True
     types = argument_types(variant)
     constants = {
-        name: bool(value) if name.startswith("WI") else value for name, value in variant.constants
+        name: bool(value) if name.startswith("WI") else value
+        for name, value in variant.constants.items()
     }
     hints = {}
     if variant.is_aligned:
         hints = {
             (place,): [["tt.divisibility", 16]]
             for place, (name, kind) in enumerate(types.items())
-            if kind in POINTER_TYPES.values() or name.startswith("stride_")
+            if kind in ("*fp16", "*bf16", "*fp32") or name.startswith("stride_")
         }
     source = ASTSource(
         fn=_load_source(variant.kernel), signature=types, constexprs=constants, attrs=hints
@@ -218,17 +211,28 @@ def _assemble_ptx(ptx: str) -> tuple[bytes, int, int]:
 # ---- into the bundle ----
 
 
-def check_architectures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the architectures, each once; an error that names a wrong one."""
-    found = tuple(dict.fromkeys(names))
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def choose_architectures(names: str | None, report: Callable[[str], None]) -> tuple[str, ...]:
+    """Return the architectures of a list with commas, each once: of "none" none, of None all.
+
+    Without triton None is none as well, which is reported.
+    """
+    if names == "none":
+        return ()
+    if names is None and not has_triton():
+        report("kernels left out: triton is not installed (pip install triton)")
+        return ()
+    wanted = ARCHITECTURES if names is None else map(str.strip, names.split(","))
+    found = tuple(dict.fromkeys(wanted))
     for name in found:
         if name not in ARCHITECTURES:
             raise MxError(f"no kernels for {name!r}; there are {', '.join(ARCHITECTURES)}")
+    if not has_triton():
+        raise MxError("--kernels needs triton; install: pip install triton")
     return found
-
-
-def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def compile_kernels(

@@ -23,9 +23,11 @@ STATISTICAL = "statistical"  # the name of the statistical aligner, among teache
 _model = partial(flag, group="Model", changes_output=True)
 _text = partial(flag, group="Text", changes_output=True)
 _loss = partial(flag, group="Losses", changes_output=True)
+_weight = partial(_loss, minimum=0)
 _optimisation = partial(flag, group="Optimisation", changes_output=True)
 _pace = partial(flag, group="Optimisation")
 _bookkeeping = partial(flag, group="Bookkeeping")
+_BELOW_1: dict[str, Any] = {"minimum": 0, "maximum": 1, "below": True}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class ModelConfig:
     cross: Literal["last", "all"] = _model("last", "which decoder layers have cross-attention")
     tied: bool = _model(False, "one set of weights for both directions, told apart by side vectors")
     joint_vocab: bool = _model(True, "one vocabulary and one embedding for both languages")
-    dropout: float = _model(0.3, "residual dropout", minimum=0, maximum=1, below=True)
+    dropout: float = _model(0.3, "residual dropout", **_BELOW_1)
     refine: int = _model(
         16, "student: channels that correct a score by those around it; 0: none", minimum=0
     )
@@ -68,24 +70,22 @@ class TrainConfig:
         9.0, "pairs with a larger ratio of piece counts are skipped", minimum=1
     )
 
-    alpha: float = _loss(5.0, "weight of the agreement of the two directions", minimum=0)
-    beta: float = _loss(1.0, "weight of the entropy term", minimum=0)
-    entropy_lambda: float = _loss(0.05, "lambda of the entropy term", minimum=0)
+    alpha: float = _weight(5.0, "weight of the agreement of the two directions")
+    beta: float = _weight(1.0, "weight of the entropy term")
+    entropy_lambda: float = _weight(0.05, "lambda of the entropy term")
     entropy_norm: Literal["cells", "rows"] = _loss(
         "cells", "average the entropy over (i, j) cells (authors' code) or over rows (paper)"
     )
-    label_smoothing: float = _loss(
-        0.1, "label smoothing of the prediction loss", minimum=0, maximum=1, below=True
-    )
+    label_smoothing: float = _loss(0.1, "label smoothing of the prediction loss", **_BELOW_1)
     warm_start: Literal["none", "statistical"] = _loss(
         "none", "statistical: links of the statistical aligner guide the attention at first"
     )
-    guidance_weight: float = _loss(1.0, "weight of the guiding links at step 0", minimum=0)
-    guidance_until: float = _loss(
-        0.6, "share of the run at which the guiding links' weight reaches zero", minimum=0
+    guidance_weight: float = _weight(1.0, "weight of the guiding links at step 0")
+    guidance_until: float = _weight(
+        0.6, "share of the run at which the guiding links' weight reaches zero"
     )
-    null_weight: float = _loss(
-        0.1, "student: how much it counts that words without a link have none", minimum=0
+    null_weight: float = _weight(
+        0.1, "student: how much it counts that words without a link have none"
     )
     soft_targets: bool = _loss(
         False,
@@ -136,11 +136,7 @@ class TrainConfig:
     weight_decay: float = _optimisation(0.0, "decoupled weight decay (adamw)", minimum=0)
     clip: float = _optimisation(1.0, "gradient norm limit; 0: none", minimum=0)
     ema: float = _optimisation(
-        0.0,
-        "decay of the averaged weights that are evaluated and kept; 0: off",
-        minimum=0,
-        maximum=1,
-        below=True,
+        0.0, "decay of the averaged weights that are evaluated and kept; 0: off", **_BELOW_1
     )
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = _pace(
         "auto",
@@ -315,6 +311,11 @@ def rename_old_settings(values: dict[str, Any]) -> dict[str, Any]:
     if renamed.get("warm_start") == "seed":
         renamed["warm_start"] = STATISTICAL
     return renamed
+
+
+def flat_settings(config: RunConfig) -> dict[str, Any]:
+    """Return all settings by name; no name is in both parts."""
+    return dataclasses.asdict(config.model) | dataclasses.asdict(config.train)
 
 
 def format_config(config: RunConfig) -> str:

@@ -9,6 +9,7 @@ the budget and the number of threads never change the shape it is computed in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -110,13 +111,12 @@ def _ranges_between(bounds: IntArray, end: int) -> IntArray:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A batch to be run: some of the units, padded to one size.
+    """A batch to be run: units (B,) that are padded to one size.
 
     Links of a `look` only tell where long pairs are split.
     """
 
     units: Units
-    places: IntArray  # (B,) in `units`
     n_src: int  # S
     n_tgt: int  # T
     look: bool = False
@@ -135,33 +135,28 @@ def plan_batches(
     # and the order [0 2 1]: units 0 and 2 share a batch, unit 1 comes after them.
     key = src * (2 * MAX_PIECES) + tgt
     order = np.argsort(-key, kind="stable")
-    key = key[order]
-    ends = np.append(np.flatnonzero(np.diff(key)) + 1, len(key)).tolist()
-    start = 0
+    units, src, tgt, key = units.select(order), src[order], tgt[order], key[order]
+    bounds = [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)]
     found = []
-    for end in ends if len(key) else []:
-        n_src, n_tgt = int(src[order[start]]), int(tgt[order[start]])
+    for start, end in pairwise(bounds if len(key) else []):
+        n_src, n_tgt = int(src[start]), int(tgt[start])
         rows = max(1, tokens // max(n_src, n_tgt))
         for first in range(start, end, rows):
-            places = order[first : min(first + rows, end)]
-            found.append(PlannedBatch(units, places, n_src, n_tgt, look))
-        start = end
+            part = units.select(slice(first, min(first + rows, end)))
+            found.append(PlannedBatch(part, n_src, n_tgt, look))
     return found
 
 
 def pack_batch(planned: PlannedBatch, src: Pieces, tgt: Pieces) -> Batch:
     """Gather the ids of a planned batch from the pieces of the chunk."""
-    units, places = planned.units, planned.places
-    pair = units.pair[places]
-    src_lengths, tgt_lengths = units.src_length[places], units.tgt_length[places]
-    src_starts = src.offsets[pair] + units.src_start[places]
-    tgt_starts = tgt.offsets[pair] + units.tgt_start[places]
+    units = planned.units
+    src_starts = src.offsets[units.pair] + units.src_start
+    tgt_starts = tgt.offsets[units.pair] + units.tgt_start
     return Batch(
-        places,
-        _gather_rows(src.ids, src_starts, src_lengths, planned.n_src),
-        src_lengths,
-        _gather_rows(tgt.ids, tgt_starts, tgt_lengths, planned.n_tgt),
-        tgt_lengths,
+        _gather_rows(src.ids, src_starts, units.src_length, planned.n_src),
+        units.src_length,
+        _gather_rows(tgt.ids, tgt_starts, units.tgt_length, planned.n_tgt),
+        units.tgt_length,
     )
 
 
@@ -176,34 +171,32 @@ def _gather_rows(
     return rows
 
 
-def find_own_targets(units: Units, batch: Batch, *, shared: bool = True) -> Bools:
+def find_own_targets(units: Units, n_tgt: int, *, shared: bool = True) -> Bools:
     """Tell which target places (B, T) count for their unit; padding does not.
 
     Along the side that windows run along, only those that the unit owns. On the other side all
     (`shared`), or again only its own.
     """
-    columns = np.arange(batch.tgt.shape[1])
-    place = units.tgt_start[batch.units][:, None] + columns
-    own = units.own_tgt[batch.units]
-    found = (own[:, :1] <= place) & (place < own[:, 1:])
+    columns = np.arange(n_tgt)
+    place = units.tgt_start[:, None] + columns
+    found = (units.own_tgt[:, :1] <= place) & (place < units.own_tgt[:, 1:])
     if shared:
-        found |= units.by_src[batch.units][:, None]
-    return np.asarray(found & (columns < batch.tgt_lengths[:, None]))
+        found |= units.by_src[:, None]
+    return np.asarray(found & (columns < units.tgt_length[:, None]))
 
 
-def find_word_ids(units: Units, batch: Batch, src: Pieces, tgt: Pieces) -> WordIds:
+def find_word_ids(planned: PlannedBatch, src: Pieces, tgt: Pieces) -> WordIds:
     """Find the words that the pieces of a batch belong to."""
-    other_units, other_batch = units.swap_sides(), batch.swap_sides()
-    src_words = _target_word_ids(other_units, other_batch, src)
-    tgt_words = _target_word_ids(units, batch, tgt)
+    src_words = _target_word_ids(planned.units.swap_sides(), src, planned.n_src)
+    tgt_words = _target_word_ids(planned.units, tgt, planned.n_tgt)
     spans = [_longest_run(src_words), _longest_run(tgt_words)]
     return WordIds(src_words, tgt_words, np.stack(spans, axis=1).astype(np.int32))
 
 
-def _target_word_ids(units: Units, batch: Batch, tgt: Pieces) -> npt.NDArray[np.int32]:
-    starts = tgt.offsets[units.pair[batch.units]] + units.tgt_start[batch.units]
-    rows = _gather_rows(tgt.words, starts, batch.tgt_lengths, batch.tgt.shape[1])
-    rows[~find_own_targets(units, batch)] = -1
+def _target_word_ids(units: Units, tgt: Pieces, n_tgt: int) -> npt.NDArray[np.int32]:
+    starts = tgt.offsets[units.pair] + units.tgt_start
+    rows = _gather_rows(tgt.words, starts, units.tgt_length, n_tgt)
+    rows[~find_own_targets(units, n_tgt)] = -1
     return rows
 
 

@@ -8,17 +8,19 @@ source word, target word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..links.heuristics import JOIN_METHODS, join_directions
-from ..types import Batch, Floats, IntArray, Link, Links, PackedLinks, Pieces, Units
+from ..types import Floats, IntArray, Link, Links, PackedLinks, Pieces, Units
 from .batching import find_own_targets
 
 SOFT = "soft"
 MODES = (SOFT, "forward", "backward", *JOIN_METHODS)
+# What is needed of the model for each kind of links.
+_OUTPUTS = {SOFT: ["scores"], "forward": ["fwd", "fwd_null"], "backward": ["bwd", "bwd_null"]}
 
 
 @dataclass(frozen=True)
@@ -31,20 +33,15 @@ class LinkRule:
     nulls: bool = False  # whether NULL weights are wanted, too
 
     @property
-    def needs_links_only(self) -> bool:
-        """Whether the soft links are all that is needed of a batch."""
-        return self.mode == SOFT and not self.nulls
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of links that are found: soft ones, or those of one direction or both."""
+        return (self.mode,) if self.mode in _OUTPUTS else ("forward", "backward")
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs of the model that are needed."""
-        if self.mode == SOFT:
-            needed = ["scores"]
-        else:
-            fwd, bwd = ["fwd", "fwd_null"], ["bwd", "bwd_null"]
-            needed = {"forward": fwd, "backward": bwd}.get(self.mode, fwd + bwd)
-        if self.nulls:
-            needed += ["fwd_null", "bwd_null"]
+        needed = [name for kind in self.kinds for name in _OUTPUTS[kind]]
+        needed += ["fwd_null", "bwd_null"] if self.nulls else []
         return tuple(dict.fromkeys(needed))
 
 
@@ -75,7 +72,7 @@ class PieceNulls:
 class BatchLinks:
     """What one batch says about its pairs, before words are looked at."""
 
-    links: tuple[PieceLinks, ...]  # one, or forward and backward
+    links: tuple[PieceLinks, ...]  # one for each of the rule's kinds
     src_null: PieceNulls | None = None
     tgt_null: PieceNulls | None = None
 
@@ -83,47 +80,40 @@ class BatchLinks:
 # ---- pieces ----
 
 
-def find_piece_links(
-    rule: LinkRule, outputs: Mapping[str, Floats], units: Units, batch: Batch
-) -> BatchLinks:
-    """Find the piece links of a batch in the model's outputs."""
+def find_piece_links(rule: LinkRule, outputs: Mapping[str, Floats], units: Units) -> BatchLinks:
+    """Find the piece links of the units of a batch in the model's outputs."""
     links = []
-    if rule.mode == SOFT:
-        links.append(_find_soft(outputs["scores"], rule.threshold, units, batch))
-    if rule.mode not in (SOFT, "backward"):
-        fwd, null = outputs["fwd"], outputs["fwd_null"]
-        links.append(_find_best(fwd, null, rule.threshold, units, batch))
-    if rule.mode not in (SOFT, "forward"):
+    if SOFT in rule.kinds:
+        links.append(_find_soft(outputs["scores"], rule.threshold, units))
+    if "forward" in rule.kinds:
+        links.append(_find_best(outputs["fwd"], outputs["fwd_null"], rule.threshold, units))
+    if "backward" in rule.kinds:
         bwd, null = outputs["bwd"].transpose(0, 2, 1), outputs["bwd_null"]
-        found = _find_best(bwd, null, rule.threshold, units.swap_sides(), batch.swap_sides())
+        found = _find_best(bwd, null, rule.threshold, units.swap_sides())
         links.append(replace(found, src=found.tgt, tgt=found.src))
     if not rule.nulls:
         return BatchLinks(tuple(links))
-    return BatchLinks(
-        tuple(links),
-        src_null=_find_nulls(outputs["bwd_null"], units.swap_sides(), batch.swap_sides()),
-        tgt_null=_find_nulls(outputs["fwd_null"], units, batch),
-    )
+    src_null = _find_nulls(outputs["bwd_null"], units.swap_sides())
+    return BatchLinks(tuple(links), src_null, tgt_null=_find_nulls(outputs["fwd_null"], units))
 
 
-def unpack_links(packed: PackedLinks, units: Units, batch: Batch) -> BatchLinks:
+def unpack_links(packed: PackedLinks, units: Units) -> BatchLinks:
     """Place links that a GPU found in their sentences, between the first pieces of their words."""
     # Two pairs with counts [2 1] at starts [5 0] have row [0 0 1] and order [5 6 0].
     counts = packed.counts
     row = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts
     order = np.repeat(packed.starts - before, counts) + np.arange(len(row))
-    unit = batch.units[row]
     links = PieceLinks(
-        units.pair[unit],
-        packed.src[order] + units.src_start[unit],
-        packed.tgt[order] + units.tgt_start[unit],
+        units.pair[row],
+        packed.src[order] + units.src_start[row],
+        packed.tgt[order] + units.tgt_start[row],
         packed.scores[order],
     )
     return BatchLinks((links,))
 
 
-def _find_soft(scores: Floats, threshold: float | None, units: Units, batch: Batch) -> PieceLinks:
+def _find_soft(scores: Floats, threshold: float | None, units: Units) -> PieceLinks:
     """Find the cells of (B, S, T) that reach the threshold and that their unit owns."""
     _, n_src, n_tgt = scores.shape
     # In the scores' own type: every machine must make the same comparison. A flat search and two
@@ -132,46 +122,42 @@ def _find_soft(scores: Floats, threshold: float | None, units: Units, batch: Bat
     row, cell = np.divmod(flat, n_src * n_tgt)
     src, tgt = np.divmod(cell, n_tgt)
     score = scores.reshape(-1)[flat].astype(np.float32)
-    unit = batch.units[row]
-    if not units.window[batch.units].any():
-        return PieceLinks(units.pair[unit], src, tgt, score)
+    if not units.window.any():
+        return PieceLinks(units.pair[row], src, tgt, score)
     links = PieceLinks(
-        units.pair[unit], src + units.src_start[unit], tgt + units.tgt_start[unit], score
+        units.pair[row], src + units.src_start[row], tgt + units.tgt_start[row], score
     )
-    by_src = units.by_src[unit]
+    by_src = units.by_src[row]
     place = np.where(by_src, links.src, links.tgt)
-    own = np.where(by_src[:, None], units.own_src[unit], units.own_tgt[unit])
+    own = np.where(by_src[:, None], units.own_src[row], units.own_tgt[row])
     return links.select(np.flatnonzero((own[:, 0] <= place) & (place < own[:, 1])))
 
 
-def _find_best(
-    weights: Floats, null: Floats, threshold: float | None, units: Units, batch: Batch
-) -> PieceLinks:
+def _find_best(weights: Floats, null: Floats, threshold: float | None, units: Units) -> PieceLinks:
     """Find the best source piece of each target piece, where it beats NULL or the threshold.
 
     Weights are (B, S, T), NULL weights (B, T).
     """
-    own_sources = find_own_targets(units.swap_sides(), batch.swap_sides())
+    _, n_src, n_tgt = weights.shape
+    own_sources = find_own_targets(units.swap_sides(), n_src)
     masked = np.where(own_sources[:, :, None], weights, -1)
     src = masked.argmax(axis=1)  # (B, T)
     score = np.take_along_axis(masked, src[:, None], axis=1)[:, 0]
     enough = score > null if threshold is None else score >= score.dtype.type(threshold)
-    row, tgt = np.nonzero(enough & find_own_targets(units, batch))
-    unit = batch.units[row]
+    row, tgt = np.nonzero(enough & find_own_targets(units, n_tgt))
     return PieceLinks(
-        units.pair[unit],
-        src[row, tgt] + units.src_start[unit],
-        tgt + units.tgt_start[unit],
+        units.pair[row],
+        src[row, tgt] + units.src_start[row],
+        tgt + units.tgt_start[row],
         score[row, tgt].astype(np.float32),
     )
 
 
-def _find_nulls(null: Floats, units: Units, batch: Batch) -> PieceNulls:
+def _find_nulls(null: Floats, units: Units) -> PieceNulls:
     """Return the NULL weights (B, T) of the target pieces that each unit owns."""
-    row, tgt = np.nonzero(find_own_targets(units, batch, shared=False))
-    unit = batch.units[row]
+    row, tgt = np.nonzero(find_own_targets(units, null.shape[1], shared=False))
     weights = null[row, tgt].astype(np.float32)
-    return PieceNulls(units.pair[unit], tgt + units.tgt_start[unit], weights)
+    return PieceNulls(units.pair[row], tgt + units.tgt_start[row], weights)
 
 
 # ---- words ----
@@ -180,17 +166,15 @@ def _find_nulls(null: Floats, units: Units, batch: Batch) -> PieceNulls:
 def link_words(rule: LinkRule, found: list[BatchLinks], src: Pieces, tgt: Pieces) -> Links:
     """Return the word links of a chunk, from what was found in all of its batches."""
     empty = np.zeros(0, np.int64)
-    # Even without batches there is one kind of links, of which there are none.
-    nothing = PieceLinks(empty, empty, empty, np.zeros(0, np.float32))
-    kinds = zip(*(batch.links for batch in found), strict=True) if found else [(nothing,)]
-    parts = [_concatenate_links(kind) for kind in kinds]
-    if rule.mode != SOFT:
-        directions = ["forward", "backward"] if len(parts) == 2 else [rule.mode]
-        parts = [
-            _keep_best_partner(part, of_targets=direction == "forward")
-            for direction, part in zip(directions, parts, strict=True)
-        ]
-    pooled = [_pool_pieces(part, src, tgt, rule.sure) for part in parts]
+    nothing = PieceLinks(empty, empty, empty, np.zeros(0, np.float32))  # if there were no batches
+    pooled = []
+    for place, kind in enumerate(rule.kinds):
+        parts = [nothing, *(batch.links[place] for batch in found)]
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        every = PieceLinks(*map(np.concatenate, columns))
+        if kind != SOFT:
+            every = _keep_best_partner(every, of_targets=kind == "forward")
+        pooled.append(_pool_pieces(every, src, tgt, rule.sure))
     links = pooled[0] if len(pooled) == 1 else _symmetrize_links(rule.mode, *pooled)
     if not rule.nulls:
         return links
@@ -199,11 +183,6 @@ def link_words(rule: LinkRule, found: list[BatchLinks], src: Pieces, tgt: Pieces
         src_null=_pool_nulls([batch.src_null for batch in found], src),
         tgt_null=_pool_nulls([batch.tgt_null for batch in found], tgt),
     )
-
-
-def _concatenate_links(parts: Iterable[PieceLinks]) -> PieceLinks:
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return PieceLinks(*(np.concatenate(column) for column in columns))
 
 
 def _keep_best_partner(links: PieceLinks, of_targets: bool) -> PieceLinks:
@@ -273,14 +252,9 @@ def _symmetrize_links(method: str, fwd: Links, bwd: Links) -> Links:
         for link in links:
             score = max(first.get(link, 0.0), second.get(link, 0.0))
             rows.append((*link, score, link in first and link in second))
-    src, tgt, scores, sure = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return Links(
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        np.array(src, np.int64),
-        np.array(tgt, np.int64),
-        np.array(scores, np.float32),
-        np.array(sure, bool),
-    )
+    table = np.array(rows, np.float64).reshape(-1, 4)
+    src, tgt = table[:, :2].astype(np.int64).T
+    return Links(np.cumsum([0, *counts]), src, tgt, table[:, 2].astype(np.float32), table[:, 3] > 0)
 
 
 def _link_scores(links: Links, pair: int) -> dict[Link, float]:

@@ -47,10 +47,10 @@ _AFTER_LINK = {NO_MARK: 10.0, PAUSE: 4.0, HALF_END: -2.0, FULL_END: -2.0}
 _ONE_SIDED = 6.0
 # A part costs this for each full end that one side has more: most sentences are translated by one.
 _UNEVEN = 4.0
-# No split crosses more than this, however long the line is: such links are meant. Less before
-# another look, which sees more but never across what is split already. Between full ends more.
-_CROSSING, _CROSSING_AT_FIRST, _FULL_END_FACTOR = 8.0, 3.0, 1.5
-# Partners that are tried for an end, and splits that are kept with one place of a side.
+# No split crosses more than this, however long the line is: such links are meant.
+_MAX_CROSSING = 5.0
+# Splits that are kept at one place of a side, so that _REACH goes far. Not known how it was chosen;
+# 1 and any number gave the same agreement of joined with single lines.
 _NEAREST = 3
 # Cells of the largest table of crossing links, for memory; where it would be larger, ends are only
 # tried with those they are linked to.
@@ -68,7 +68,6 @@ class Look(NamedTuple):
     i: IntArray  # (links,) source words, sorted
     j: IntArray  # (links,) target words
     scores: Floats  # (links,)
-    limits: Sequence[float]  # by the kind of end that a split is made at, how much may cross it
 
     def select_links(self, chosen: Bools) -> Look:
         return self._replace(i=self.i[chosen], j=self.j[chosen], scores=self.scores[chosen])
@@ -163,15 +162,14 @@ def split_pair(
     Splits at ends of sentences first, and only what is long then, inside: so a sentence mostly has
     the parts that it has in a line of its own.
     """
-    limit, long = (_CROSSING_AT_FIRST, 2 * LONG) if again else (_CROSSING, LONG)
-    look = Look(src, tgt, i, j, scores, (limit, limit, limit, limit * _FULL_END_FACTOR))
+    look = Look(src, tgt, i, j, scores)
     at_ends = _find_end_splits(look)
     chosen = choose_splits(at_ends)
     bounds = chosen[:1]
     every: list[Split] = []
     for first, last in pairwise(chosen):
         inside = [first, last]
-        if max(last.src - first.src, last.tgt - first.tgt) > long:
+        if max(last.src - first.src, last.tgt - first.tgt) > (2 * LONG if again else LONG):
             every = every or sorted(at_ends + _find_inner_splits(look))
             inside = choose_splits(every[every.index(first) : every.index(last) + 1])
         bounds += inside[1:]
@@ -222,26 +220,19 @@ def _split_after_links(look: Look, chosen: Bools) -> Candidates:
     return [
         (crossing + _AFTER_LINK[kind], p, q)
         for p, q, crossing, kind in zip(*rows, strict=True)
-        if p < n_src and q < n_tgt and crossing <= look.limits[kind]
+        if p < n_src and q < n_tgt and crossing <= _MAX_CROSSING
     ]
 
 
 def _split_between_ends(look: Look) -> Candidates:
-    """Return splits between ends of both sides, each end of the source with those of the target
-    that the fewest links cross."""
-    src, tgt = look.src, look.tgt
-    if len(src.ends) * len(tgt.ends) > _MAX_CELLS:
+    """Return splits between ends of both sides, linked or not."""
+    p, q = look.src.ends, look.tgt.ends
+    if len(p) * len(q) > _MAX_CELLS:
         return []
-    table = cross_all(src.ends, tgt.ends, look)
-    nearest = table.argsort(axis=1, kind="stable")[:, :_NEAREST]
-    rows = src.ends.tolist(), src.kinds[src.ends - 1].tolist(), table.tolist(), nearest.tolist()
-    q, q_kinds = tgt.ends.tolist(), tgt.kinds[tgt.ends - 1].tolist()
-    return [
-        (crossing[k], p, q[k])
-        for p, kind, crossing, columns in zip(*rows, strict=True)
-        for k in columns
-        if crossing[k] <= look.limits[min(kind, q_kinds[k])]
-    ]
+    crossing = cross_all(p, q, look)
+    row, column = np.nonzero(crossing <= _MAX_CROSSING)
+    columns = crossing[row, column], p[row], q[column]
+    return list(zip(*(values.tolist() for values in columns), strict=True))
 
 
 def _split_after_ends(look: Look) -> Candidates:
@@ -256,7 +247,7 @@ def _split_after_ends(look: Look) -> Candidates:
     return [
         (crossing + _ONE_SIDED, p, q)
         for p, q, crossing in zip(*rows, strict=True)
-        if crossing <= look.limits[HALF_END]
+        if crossing <= _MAX_CROSSING
     ]
 
 

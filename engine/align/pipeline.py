@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..runtime.backends import Backend
 from ..text.pieces import PieceTokenizer
-from ..types import Batch, Counts, LinkChange, Pairs, Renderer, Units
+from ..types import Counts, LinkChange, Pairs, Renderer, Units
 from . import long_pairs
 from .batching import (
     PlannedBatch,
@@ -79,12 +79,11 @@ class ChunkWork:
 
     def prepare(self) -> list[PlannedBatch]:
         """Encode and plan; return the batches that must be run."""
-        src_tokenizer, tgt_tokenizer = self.recipe.tokenizers
         self._words = self.pairs.src, self.pairs.tgt
         if self.recipe.swapped:
             self._words = self.pairs.tgt, self.pairs.src
-        self.src = src_tokenizer.encode_many(self._words[0])
-        self.tgt = tgt_tokenizer.encode_many(self._words[1])
+        both = zip(self.recipe.tokenizers, self._words, strict=True)
+        self.src, self.tgt = (tokenizer.encode_many(words) for tokenizer, words in both)
         lengths = np.diff(self.src.offsets), np.diff(self.tgt.offsets)
         self._empty = np.minimum(*lengths) == 0
         self._too_long = find_too_long(*lengths)
@@ -104,9 +103,7 @@ class ChunkWork:
     def run(self, planned: PlannedBatch) -> list[PlannedBatch]:
         """Compute one batch; return what must be run because of it."""
         look = planned.look
-        batch = pack_batch(planned, self.src, self.tgt)
-        rule = self.recipe.look_rule if look else self.recipe.rule
-        links = self._find_links(rule, planned.units, batch)
+        links = self._find_links(planned, self.recipe.look_rule if look else self.recipe.rule)
         # Counters change under the lock, the work between them does not hold it: another thread's
         # batch must not end the chunk while this one plans more.
         with self._lock:
@@ -122,21 +119,16 @@ class ChunkWork:
             self._finish()
         return more
 
-    def fail(self, error: BaseException) -> None:
-        """Give up; whoever waits gets the error."""
-        self.error = error
-        self.done.set()
-
     def _plan_batches(self, units: Units, look: bool = False) -> list[PlannedBatch]:
-        recipe = self.recipe
-        return plan_batches(units, recipe.batch_tokens, recipe.backend.grain, look)
+        return plan_batches(units, self.recipe.batch_tokens, self.recipe.backend.grain, look)
 
-    def _find_links(self, rule: LinkRule, units: Units, batch: Batch) -> BatchLinks:
+    def _find_links(self, planned: PlannedBatch, rule: LinkRule) -> BatchLinks:
         backend = self.recipe.backend
-        if backend.finds_links and rule.needs_links_only and rule.threshold is not None:
-            words = find_word_ids(units, batch, self.src, self.tgt)
-            return unpack_links(backend.links(batch, words, rule.threshold), units, batch)
-        return find_piece_links(rule, backend.run(batch, rule.outputs), units, batch)
+        batch = pack_batch(planned, self.src, self.tgt)
+        if backend.finds_links and rule.outputs == ("scores",) and rule.threshold is not None:
+            words = find_word_ids(planned, self.src, self.tgt)
+            return unpack_links(backend.links(batch, words, rule.threshold), planned.units)
+        return find_piece_links(rule, backend.run(batch, rule.outputs), planned.units)
 
     def _split_long_pairs(self) -> list[PlannedBatch]:
         """Split by the links that were seen; return the batches of the parts."""
@@ -206,80 +198,61 @@ def run_batches(work: ChunkWork, planned: list[PlannedBatch]) -> list[PlannedBat
 def stream_chunks(recipe: Recipe, chunks: Iterable[Pairs], threads: int) -> Iterator[FinishedChunk]:
     """Yield finished chunks in their order; at most three are in memory.
 
-    An error of the input is raised after everything before it was given.
+    One thread reads and prepares chunks, so many `threads` compute their batches. An error of the
+    input is raised after everything before it was given.
     """
-    run = _ThreadedRun(recipe, threads)
-    source = iter(chunks)
-    workers = [threading.Thread(target=run.prepare_chunks, args=(source,), daemon=True)]
-    workers += [threading.Thread(target=run.compute_batches, daemon=True) for _ in range(threads)]
+    slots = threading.Semaphore(_MAX_CHUNKS)
+    stop = threading.Event()
+    tasks: queue.SimpleQueue[tuple[ChunkWork, PlannedBatch] | None] = queue.SimpleQueue()
+    in_order: queue.SimpleQueue[ChunkWork | BaseException | None] = queue.SimpleQueue()
+
+    def do_step(work: ChunkWork, step: Callable[..., list[PlannedBatch]], *given: Any) -> None:
+        """Do a step of a chunk and queue the batches that it asks for."""
+        try:
+            for planned in step(*given):
+                tasks.put((work, planned))
+        except BaseException as error:
+            work.error = error  # for whoever waits
+            work.done.set()
+
+    def prepare_chunks() -> None:
+        """Read and prepare chunks until they end or fail; an error waits for its turn."""
+        end: BaseException | None = None
+        try:
+            slots.acquire()  # before a chunk is read
+            for pairs in chunks:
+                work = ChunkWork(recipe, pairs)
+                in_order.put(work)
+                do_step(work, work.prepare)
+                slots.acquire()
+                if stop.is_set():
+                    break
+        except BaseException as error:
+            end = error
+        in_order.put(end)
+
+    def compute_batches() -> None:
+        while (task := tasks.get()) is not None and not stop.is_set():
+            work, planned = task
+            do_step(work, work.run, planned)
+
+    targets = [prepare_chunks, *[compute_batches] * threads]
+    workers = [threading.Thread(target=target, daemon=True) for target in targets]
     for worker in workers:
         worker.start()
     try:
-        while isinstance(work := run.in_order.get(), ChunkWork):
+        while isinstance(work := in_order.get(), ChunkWork):
             work.done.wait()
             if work.error is not None:
                 raise work.error
             yield work.result
-            run.slots.release()
+            slots.release()
         if work is not None:
             raise work
     finally:
-        run.stop_threads()
+        stop.set()
+        slots.release()
+        for _ in range(threads):
+            tasks.put(None)
         for worker in workers:
             worker.join(timeout=2)  # the one that reads may wait for input that never comes
-
-
-@dataclass
-class _ThreadedRun:
-    """What passes between the threads of one run: one that prepares chunks, some that compute."""
-
-    recipe: Recipe
-    threads: int
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self.slots = threading.Semaphore(_MAX_CHUNKS)
-        self.tasks: queue.SimpleQueue[tuple[ChunkWork, PlannedBatch] | None] = queue.SimpleQueue()
-        self.in_order: queue.SimpleQueue[ChunkWork | BaseException | None] = queue.SimpleQueue()
-
-    def prepare_chunks(self, chunks: Iterator[Pairs]) -> None:
-        """Read and prepare chunks until they end or fail; an error waits for its turn."""
-        end: BaseException | None = None
-        try:
-            while self._wait_for_slot() and (pairs := next(chunks, None)) is not None:
-                work = ChunkWork(self.recipe, pairs)
-                self.in_order.put(work)
-                try:
-                    self._queue_batches(work, work.prepare())
-                except BaseException as error:
-                    work.fail(error)
-                    break
-        except BaseException as error:
-            end = error
-        self.in_order.put(end)
-
-    def compute_batches(self) -> None:
-        """Run batches, and what they ask for, until the run ends."""
-        while (task := self.tasks.get()) is not None and not self.stop.is_set():
-            work, planned = task
-            try:
-                self._queue_batches(work, work.run(planned))
-            except BaseException as error:
-                work.fail(error)
-
-    def stop_threads(self) -> None:
-        """Let all threads end; what they have not begun is dropped."""
-        self.stop.set()
-        for _ in range(self.threads):
-            self.tasks.put(None)
-
-    def _wait_for_slot(self) -> bool:
-        """Wait until another chunk may be read; False if the run was stopped."""
-        while not self.stop.is_set():
-            if self.slots.acquire(timeout=0.1):
-                return True
-        return False
-
-    def _queue_batches(self, work: ChunkWork, planned: list[PlannedBatch]) -> None:
-        for batch in planned:
-            self.tasks.put((work, batch))

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from ..errors import BackendError, BundleError, MxError
 from ..text.pieces import PieceTokenizer
-from .languages import Languages, list_pairs, match_order
 from .manifest import DTYPES, MANIFEST, OPTIMIZE_FOR, Manifest, OptimizeFor, parse_manifest
 from .onnx_check import check_self_contained
 
@@ -30,10 +29,15 @@ class Bundle:
     """A model ready to be run, read-only. Graphs are read, and their hashes checked, when asked
     for: starting with one dtype does not cost the reading of the others."""
 
-    def __init__(self, path: Path, store: _Folder | _Zip, manifest: Manifest, digest: str) -> None:
-        self.path = path
+    def __init__(self, store: _Store, manifest: Manifest, digest: str) -> None:
+        self.path = store.path
         self.manifest = manifest
         self.digest = digest  # SHA-256 of the manifest, which holds those of all other files
+        self.name = manifest.name
+        # Codes of source and target; "und" if they were not told, "de+fr" if it may be in either.
+        self.languages = manifest.languages
+        # The pieces of a side the model was trained on; longer sentences are beyond it.
+        self.max_length = manifest.max_length
         self._store = store
 
     @classmethod
@@ -48,23 +52,23 @@ class Bundle:
                     f"{path} is neither a bundle folder nor a zip file of one; "
                     "`mx-export` makes bundles"
                 )
-            store = _Folder(path) if path.is_dir() else _Zip(path)
-            data = store.read(MANIFEST, _MAX_MANIFEST + 1)
-            if data is None:
+            store = _Store(path)
+            if store.size(MANIFEST) is None:
                 raise BundleError(f"{path} is not a model bundle: it has no {MANIFEST}")
+            data = store.read(MANIFEST, _MAX_MANIFEST + 1)
             if len(data) > _MAX_MANIFEST:
                 raise BundleError(f"{path}: {MANIFEST} is too large to be one")
             manifest = parse_manifest(data, str(path))
             sizes = {name: store.size(name) for name in manifest.files}
-            if missing := [name for name, size in sizes.items() if size is None]:
-                raise BundleError(f"{path} is incomplete: it lacks {', '.join(missing)}")
-            for name, info in manifest.files.items():
-                if sizes[name] != info.size:
-                    raise BundleError(
-                        f"{path}: {name} has {sizes[name]:,} bytes instead of {info.size:,}; "
-                        "fetch the bundle again"
-                    )
-        return cls(path, store, manifest, hashlib.sha256(data).hexdigest())
+        if missing := [name for name, size in sizes.items() if size is None]:
+            raise BundleError(f"{path} is incomplete: it lacks {', '.join(missing)}")
+        for name, info in manifest.files.items():
+            if sizes[name] != info.size:
+                raise BundleError(
+                    f"{path}: {name} has {sizes[name]:,} bytes instead of {info.size:,}; "
+                    "fetch the bundle again"
+                )
+        return cls(store, manifest, hashlib.sha256(data).hexdigest())
 
     def read_file(self, name: str) -> bytes:
         """Return the content of a file of the bundle, with its hash checked."""
@@ -72,8 +76,6 @@ class Bundle:
         with _bundle_errors(self.path):
             # One byte more than it should have, no more: a zip may unpack to any size.
             data = self._store.read(name, info.size + 1)
-        if data is None:
-            raise BundleError(f"{self.path} is incomplete: it lacks {name}")
         if hashlib.sha256(data).hexdigest() != info.sha256:
             raise BundleError(
                 f"{self.path}: {name} is not the file the bundle was made with (its SHA-256 "
@@ -82,29 +84,18 @@ class Bundle:
         return data
 
     @property
-    def name(self) -> str:
-        return self.manifest.name
-
-    @property
-    def languages(self) -> Languages:
-        """Codes of the source and the target language; "und" if they were not told, and "de+fr" if
-        that side may be in either."""
-        return self.manifest.languages
-
-    @property
     def language_pairs(self) -> list[str]:
-        """The pairs of languages that it aligns, like "de-en"."""
-        return list_pairs(self.languages)
+        """The pairs of languages that it aligns, like "de-en"; of de+fr and en "de-en", "fr-en"."""
+        src, tgt = self.languages
+        return [f"{s}-{t}" for s in src.split("+") for t in tgt.split("+")]
 
     def language_order(self, langs: str) -> int:
         """Return 1 if languages like "de-en" are a pair of its own, -1 if they are one the other
         way round, 0 if they are neither."""
-        return match_order(self.languages, langs)
-
-    @property
-    def max_length(self) -> int:
-        """The pieces of a side the model was trained on; longer sentences are beyond it."""
-        return self.manifest.max_length
+        src, tgt = (side.lower().split("+") for side in self.languages)
+        orders = {f"{t}-{s}": -1 for s in src for t in tgt}
+        orders |= {f"{s}-{t}": 1 for s in src for t in tgt}
+        return orders.get(langs.lower(), 0)
 
     # ---- graphs ----
 
@@ -158,10 +149,10 @@ class Bundle:
         """The tokenizers of both sides, one and the same if they share a vocabulary."""
         vocabulary = self.manifest.tokenizer
         seen = {"lowercase": vocabulary.lowercase, "fold_accents": vocabulary.fold_accents}
-        src = PieceTokenizer.load(self.read_file(vocabulary.src), **seen)
+        src = PieceTokenizer(self.read_file(vocabulary.src), **seen)
         if vocabulary.tgt == vocabulary.src:
             return src, src
-        return src, PieceTokenizer.load(self.read_file(vocabulary.tgt), **seen)
+        return src, PieceTokenizer(self.read_file(vocabulary.tgt), **seen)
 
     def threshold(self, optimize_for: OptimizeFor = "aer") -> float:
         """Return the score from which a word pair is a link, for the lowest AER, for few wrong
@@ -180,46 +171,34 @@ class Bundle:
 # ---- folder or zip ----
 
 
-class _Folder:
-    """Reads files of a folder. A name may be a link: what it leads to must have the right hash."""
+class _Store:
+    """Reads files of a folder, or of a zip file: at its top, or all inside one folder, as zip tools
+    make it. A name in a folder may be a link: what it leads to must have the right hash."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def read(self, name: str, limit: int) -> bytes | None:
-        """Return at most `limit` bytes of the file; None if there is no such file."""
-        file = self.path / name
-        if not file.is_file():
-            return None
-        with open(file, "rb") as stream:
-            return stream.read(limit)
-
-    def size(self, name: str) -> int | None:
-        file = self.path / name
-        return file.stat().st_size if file.is_file() else None
-
-
-class _Zip:
-    """Reads files of a zip file: at its top, or all inside one folder, as zip tools make it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+        if path.is_dir():
+            return
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            tops = [n.removesuffix(MANIFEST) for n in names if n.split("/")[-1] == MANIFEST]
-            tops = [top for top in tops if top.count("/") <= 1]
-            self.top = "" if "" in tops or len(tops) != 1 else tops[0]
-            self.sizes = {info.filename: info.file_size for info in archive.infolist()}
-
-    def read(self, name: str, limit: int) -> bytes | None:
-        """Return at most `limit` unpacked bytes of the file; None if there is no such file."""
-        if self.top + name not in self.sizes:
-            return None
-        with zipfile.ZipFile(self.path) as archive, archive.open(self.top + name) as stream:
-            return stream.read(limit)
+            self._sizes = {info.filename: info.file_size for info in archive.infolist()}
+        tops = [name.removesuffix(MANIFEST) for name in self._sizes if Path(name).name == MANIFEST]
+        tops = [top for top in tops if top.count("/") <= 1]
+        self._top = "" if "" in tops or len(tops) != 1 else tops[0]
 
     def size(self, name: str) -> int | None:
-        return self.sizes.get(self.top + name)
+        """Return the unpacked bytes of a file; None if there is no such file."""
+        if self.path.is_dir():
+            file = self.path / name
+            return file.stat().st_size if file.is_file() else None
+        return self._sizes.get(self._top + name)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return at most `limit` unpacked bytes of a file."""
+        if self.path.is_dir():
+            with open(self.path / name, "rb") as stream:
+                return stream.read(limit)
+        with zipfile.ZipFile(self.path) as archive, archive.open(self._top + name) as packed:
+            return packed.read(limit)
 
 
 @contextmanager
@@ -229,5 +208,5 @@ def _bundle_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
         raise BundleError(f"{path} is a damaged zip file ({error})") from None

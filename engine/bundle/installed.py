@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import BundleError
 from .bundle import Bundle
-from .languages import parse_languages
+from .manifest import parse_languages
 
 # Bundles that come with the package.
 MODELS = Path(__file__).parents[1] / "models"
@@ -50,26 +50,27 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
 
     Without languages, of the only one there is. Errors are worded as in `find_bundle`.
     """
-    models = installed_models()
-    if not models:
+    bundles = {name: Bundle.load(path) for name, path in installed_models().items()}
+    if not bundles:
         raise BundleError(f"no model was given and none is installed; {ways}")
-    bundles = {path: Bundle.load(path) for path in models.values()}
-    several = {
-        path: bundle.language_pairs
-        for path, bundle in bundles.items()
-        if len(bundle.language_pairs) > 1
-    }
-    names = ", ".join(", ".join(several.get(path, [name])) for name, path in models.items())
-    names += " (either way round)"
+    # A model for one pair is called by its name, one for several by each of them.
+    served = [
+        pair
+        for name, bundle in bundles.items()
+        for pair in (bundle.language_pairs if len(bundle.language_pairs) > 1 else [name])
+    ]
+    names = f"{', '.join(served)} (either way round)"
     if langs is None:
-        if len(models) > 1 or several:
+        if len(served) > 1:
             raise BundleError(f"which model? installed: {names}; choose with {flag}, or {ways}")
-        return next(iter(models.values()))
+        return next(iter(bundles.values())).path
     # A model of this very name first, then one for these languages, then one turned round.
-    if langs in models:
-        return models[langs]
+    if langs in bundles:
+        return bundles[langs].path
     for order in (1, -1):
-        found = [path for path, bundle in bundles.items() if bundle.language_order(langs) == order]
+        found = [
+            bundle.path for bundle in bundles.values() if bundle.language_order(langs) == order
+        ]
         if len(found) == 1:
             return found[0]
         if found:

@@ -1,4 +1,4 @@
-"""`manifest.json` of a bundle: its fields, their checks, and its exact bytes.
+"""`manifest.json` of a bundle: its fields, how its languages are written, checks, exact bytes.
 
 Does not read any other file of the bundle. docs/bundle.md describes the format.
 """
@@ -10,17 +10,16 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from ..errors import BundleError
-from .languages import Languages, is_language_side
+from ..errors import BundleError, MxError
 
 BUNDLE_FORMAT = "mx-bundle"
 BUNDLE_VERSION = 2
 MANIFEST = "manifest.json"
 DTYPES = ("fp32", "fp16", "int8")
 
+Languages = tuple[str, str]  # source, target; "und" if unknown, "de+fr" if it may be either
 OptimizeFor = Literal["aer", "precision", "recall"]
 OPTIMIZE_FOR: tuple[OptimizeFor, ...] = get_args(OptimizeFor)
 
@@ -32,6 +31,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Names that Windows takes for devices, whatever their suffix.
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# Languages of a side as in BCP 47 ("de", "zh-Hans", "de+fr"); and those of two sides in `--langs`,
+# where an underscore stands inside a code, because the hyphen parts the two ("zh_Hans-en").
+_SUBTAGS = r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*"
+_SIDE = re.compile(rf"{_SUBTAGS}(?:\+{_SUBTAGS})*")
+_CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z0-9]+)*"
+_PAIR = re.compile(rf"({_CODE}(?:\+{_CODE})*)-({_CODE}(?:\+{_CODE})*)")
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,7 @@ class Manifest:
         """Return the bytes of `manifest.json`; equal manifests give equal bytes."""
         values = {_FILE_KEYS.get(key, key): value for key, value in asdict(self).items()}
         data = {"format": BUNDLE_FORMAT, "version": BUNDLE_VERSION, **values}
-        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
-        return text.encode() + b"\n"
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 # ---- reading ----
@@ -126,21 +130,21 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     found = {
         field.name: values[_FILE_KEYS.get(field.name, field.name)] for field in fields(Manifest)
     }
-    calibration = values["calibration"]
-    return Manifest(
-        **{
-            **found,
-            "languages": tuple(values["languages"]),
-            "tokenizer": VocabularyFiles(**values["tokenizer"]),
-            "thresholds": Thresholds(**values["thresholds"]),
-            "calibration": Calibration(
-                tuple(calibration["scores"]),
-                tuple(calibration["probabilities"]),
-                calibration["chosen"],
-            ),
-            "files": {name: FileEntry(**info) for name, info in values["files"].items()},
-        }
-    )
+    found["languages"] = tuple(values["languages"])
+    found["tokenizer"] = VocabularyFiles(**values["tokenizer"])
+    found["thresholds"] = Thresholds(**values["thresholds"])
+    points = {name: tuple(values["calibration"][name]) for name in ("scores", "probabilities")}
+    found["calibration"] = Calibration(**points, chosen=values["calibration"]["chosen"])
+    found["files"] = {name: FileEntry(**info) for name, info in values["files"].items()}
+    return Manifest(**found)
+
+
+def parse_languages(langs: str) -> Languages:
+    """Return the two codes of `--langs`; MxError if it is no pair of codes."""
+    found = _PAIR.fullmatch(langs)
+    if not found:
+        raise MxError(f"the languages must be two codes such as de-en, not {langs!r}")
+    return found[1].replace("_", "-"), found[2].replace("_", "-")
 
 
 def _refuse_constant(name: str) -> None:
@@ -160,9 +164,8 @@ def _find_problems(values: Mapping[str, Any]) -> list[str]:
     if problems:
         return problems
     used = [*values["graphs"].values(), values["tokenizer"]["src"], values["tokenizer"]["tgt"]]
-    problems += [
-        f"files lacks {name}" for name in dict.fromkeys(used) if name not in values["files"]
-    ]
+    missing = [name for name in dict.fromkeys(used) if name not in values["files"]]
+    problems += [f"files lacks {name}" for name in missing]
     if (dtype := values["default_precision"]) not in values["graphs"]:
         problems.append(f"there is no graph of the default precision {dtype}")
     calibration = values["calibration"]
@@ -173,17 +176,13 @@ def _find_problems(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-# ---- checks of single values: each yields what is wrong, nothing if all is well ----
+# ---- checks of single values ----
 
-_Check = Callable[[Any], Iterator[str]]
+_Check = Callable[[Any], Iterator[str]]  # yields what is wrong, nothing if all is well
 
 
 def _must_be(what: str, test: Callable[[Any], bool]) -> _Check:
-    def check(value: Any) -> Iterator[str]:
-        if not test(value):
-            yield f"must be {what}"
-
-    return check
+    return lambda value: iter(() if test(value) else (f"must be {what}",))
 
 
 def _must_have(checks: Mapping[str, _Check]) -> _Check:
@@ -211,12 +210,20 @@ def _is_rising(value: Any) -> bool:
         isinstance(value, list)
         and len(value) >= 2
         and all(map(_is_fraction, value))
-        and all(a <= b for a, b in pairwise(value))
+        and (value == sorted(value))
     )
 
 
 def _is_file_name(value: Any) -> bool:
     return isinstance(value, str) and bool(_NAME.fullmatch(value) and not _DEVICE.fullmatch(value))
+
+
+def _is_languages(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(side, str) and _SIDE.fullmatch(side) for side in value)
+    )
 
 
 def _check_files(value: Any) -> Iterator[str]:
@@ -233,8 +240,7 @@ def _check_graphs(value: Any) -> Iterator[str]:
     if not isinstance(value, dict) or not value or not set(value) <= set(DTYPES):
         yield f"must have some of the keys {', '.join(DTYPES)}"
         return
-    for dtype, name in value.items():
-        yield from (f"{dtype} {problem}" for problem in _FILE_NAME(name))
+    yield from _must_have(dict.fromkeys(value, _FILE_NAME))(value)
 
 
 _TEXT = _must_be("text", lambda v: isinstance(v, str))
@@ -249,10 +255,7 @@ _FILE = _must_have({"size": _SIZE, "sha256": _HASH})
 # By the keys of the file.
 _CHECKS: dict[str, _Check] = {
     "name": _TEXT,
-    "languages": _must_be(
-        "two language codes",
-        lambda v: isinstance(v, list) and len(v) == 2 and all(map(is_language_side, v)),
-    ),
+    "languages": _must_be("two language codes", _is_languages),
     "max_length": _must_be("a number of pieces", lambda v: type(v) is int and v >= 1),
     "graphs": _check_graphs,
     "default_precision": _TEXT,

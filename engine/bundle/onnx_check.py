@@ -44,7 +44,7 @@ def check_self_contained(data: bytes, where: str) -> None:
                     raise BundleError(
                         f"{where} keeps weights in another file, which a bundle must not do"
                     )
-                if message == "Node" and number == _NODE_TYPE and value == b"EPContext":
+                if message == "Node" and number == _NODE_TYPE and value == memoryview(b"EPContext"):
                     raise BundleError(f"{where} loads compiled code, which a bundle must not do")
                 inner = _SCHEMA[message].get(number)
                 if inner and isinstance(value, memoryview):

@@ -58,14 +58,14 @@ def check_writable(path: Path, force: bool) -> None:
         return
     if not force:
         raise MxError(f"{path} exists already; give another name, or --force to replace it")
+    if path.is_dir() and ((path / MANIFEST).is_file() or not any(path.iterdir())):
+        return
     try:
-        if not (path.is_dir() and not any(path.iterdir())):
-            Bundle.load(path)
+        Bundle.load(path)
     except BundleError:
-        if not (path.is_dir() and (path / MANIFEST).is_file()):
-            raise MxError(
-                f"{path} exists and is not a bundle, so --force does not replace it; remove it"
-            ) from None
+        raise MxError(
+            f"{path} exists and is not a bundle, so --force does not replace it; remove it"
+        ) from None
 
 
 def _write_folder(temp: Path, content: Mapping[str, bytes]) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,7 @@ _MAX_CHUNKS = 8
 _MAX_BYTES = 1 << 26
 
 
-@dataclass(frozen=True)
-class InputFormat:
-    """How lines are read, and what the two sides are called in JSONL and Parquet."""
-
-    kind: str  # "text" (two files); "bars", "tab", "jsonl", "parquet" (one)
-    errors: str = "strict"
-    names: tuple[str, str] = ("src", "tgt")
+Span = tuple[str, int, int]  # file, start, end; Parquet counts rows, others bytes
 
 
 @dataclass(frozen=True)
@@ -40,37 +34,25 @@ class CorpusBlock:
     number: int
     first: int  # pair, counted from 0
     pairs: int
-    # (file, start, end) for each side, or for each file in turn. Parquet counts rows, others bytes.
-    spans: tuple[tuple[str, int, int], ...]
-    format: InputFormat
+    spans: tuple[Span, ...]  # one for each side, or for each file in turn
+    kind: str  # "text" (two files); "bars", "tab", "jsonl", "parquet" (one)
+    errors: str
+    names: tuple[str, str]  # of the two sides in JSONL and Parquet
 
-    def to_json(self) -> str:
-        """Write the block as one line, as it travels to an actor."""
-        return json.dumps(asdict(self))
+    def open_lines(self, multiple: int) -> tuple[int, int | None, Iterator[tuple[str, str]]]:
+        """Return the first line, the line after the last one, and the two sides of all lines."""
+        return self.first, self.first + self.pairs, self._read_lines()
 
-    @classmethod
-    def from_json(cls, text: str) -> CorpusBlock:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        kind, errors, (src, tgt) = values.pop("format").values()
-        spans = tuple((file, start, end) for file, start, end in values.pop("spans"))
-        return cls(**values, spans=spans, format=InputFormat(kind, errors, (src, tgt)))
-
-    def line_range(self, multiple: int = 1) -> tuple[int, int | None]:
-        """Return the number of the first line, and of the line after the last."""
-        return self.first, self.first + self.pairs
-
-    def read_range(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
-        """Return the two sides of all lines of the block."""
-        if self.format.kind == "parquet":
+    def _read_lines(self) -> Iterator[tuple[str, str]]:
+        if self.kind == "parquet":
             return _read_parquet_rows(self)
-        line, errors = self.first + 1, self.format.errors
-        sides = [read_byte_range(*span, line, errors=errors) for span in self.spans]
-        if self.format.kind == "text":
+        line = self.first + 1
+        sides = [read_byte_range(*span, line, errors=self.errors) for span in self.spans]
+        if self.kind == "text":
             return zip(*sides, strict=True)
-        if self.format.kind == "jsonl":
+        if self.kind == "jsonl":
             return _read_json_lines(self, sides[0])
-        return (split_columns(text, self.format.kind == "tab") for text in sides[0])
+        return (split_columns(text, self.kind == "tab") for text in sides[0])
 
 
 # ---- dividing ----
@@ -81,26 +63,30 @@ def divide_corpus(
     names: tuple[str, str] = ("src", "tgt"),
 ) -> list[CorpusBlock]:  # fmt: skip
     """Return the blocks of a corpus; all but the last one have a multiple of `chunk` pairs."""
-    files = [str(Path(name).absolute()) for name in (src, tgt) if name is not None]
     for name in (src, tgt):
         if name == "-" or str(name).endswith((".gz", ".zst")):
             raise InputError(
                 f"{'standard input' if name == '-' else name} can be read by one machine only, "
                 "from its beginning: unpack it into a file, or give Parquet or JSONL"
             )
-    if tgt is None and (Path(src).is_dir() or src.endswith(".parquet")):
-        return _divide_parquet(Path(files[0]), chunk, InputFormat("parquet", errors, names))
     if tgt is not None:
-        return _divide_lines(files, chunk, InputFormat("text", errors))
-    if src.endswith(_JSON_SUFFIXES):
-        return _divide_lines(files, chunk, InputFormat("jsonl", errors, names))
-    # Decided once for all blocks: a block cannot see the first line.
-    kind = "tab" if is_tab_separated(src, separator) else "bars"
-    return _divide_lines(files, chunk, InputFormat(kind, errors))
+        kind = "text"
+    elif Path(src).is_dir() or src.endswith(".parquet"):
+        kind = "parquet"
+    elif src.endswith(_JSON_SUFFIXES):
+        kind = "jsonl"
+    else:  # decided once for all blocks: a block cannot see the first line
+        kind = "tab" if is_tab_separated(src, separator) else "bars"
+    files = [str(Path(name).absolute()) for name in (src, tgt) if name is not None]
+    if kind == "parquet":
+        divided = _divide_parquet(Path(files[0]), chunk, names)
+    else:
+        divided = _divide_lines(files, chunk)
+    return [CorpusBlock(n, *part, kind, errors, names) for n, part in enumerate(divided)]
 
 
-def _divide_lines(files: list[str], chunk: int, form: InputFormat) -> list[CorpusBlock]:
-    """Return blocks of one file, or of two that are divided at the same lines.
+def _divide_lines(files: list[str], chunk: int) -> Iterator[tuple[int, int, tuple[Span, ...]]]:
+    """Yield first pair, number of pairs and spans of each block of one file, or of two.
 
     With chunks of 10 lines, `starts` of a file of 25 lines are the bytes where the lines 0, 10 and
     20 begin, and its end; a block from chunk 1 to chunk 3 has its bytes starts[1]:starts[3].
@@ -114,23 +100,20 @@ def _divide_lines(files: list[str], chunk: int, form: InputFormat) -> list[Corpu
             f"({counts[long]:,} lines); the files must have equal line counts"
         )
     starts = [places for places, _ in sides]
-    blocks: list[CorpusBlock] = []
     first = 0
     for end in range(1, len(starts[0])):
         size = sum(places[end] - places[first] for places in starts)
         if end - first == _MAX_CHUNKS or size >= _MAX_BYTES or end == len(starts[0]) - 1:
-            spans = tuple(
-                (file, places[first], places[end])
-                for file, places in zip(files, starts, strict=True)
-            )
-            pairs = min(end * chunk, counts[0]) - first * chunk
-            blocks.append(CorpusBlock(len(blocks), first * chunk, pairs, spans, form))
+            both = zip(files, starts, strict=True)
+            spans = tuple((file, places[first], places[end]) for file, places in both)
+            yield first * chunk, min(end * chunk, counts[0]) - first * chunk, spans
             first = end
-    return blocks
 
 
-def _divide_parquet(path: Path, chunk: int, form: InputFormat) -> list[CorpusBlock]:
-    """Return blocks of a file, or of all files of a folder in the order of their names.
+def _divide_parquet(
+    path: Path, chunk: int, names: tuple[str, str]
+) -> Iterator[tuple[int, int, tuple[Span, ...]]]:
+    """Yield the blocks of a file, or of all files of a folder in the order of their names.
 
     Blocks go across files: with files of 70 and 50 rows and blocks of 80, the second block has the
     rows 10 to 50 of the second file.
@@ -140,18 +123,16 @@ def _divide_parquet(path: Path, chunk: int, form: InputFormat) -> list[CorpusBlo
         raise InputError(f"{path} has no file *.parquet")
     ends = [0]
     for file in files:
-        ends.append(ends[-1] + _open_parquet(str(file), form).metadata.num_rows)
+        ends.append(ends[-1] + _open_parquet(str(file), names).metadata.num_rows)
     size = chunk * _MAX_CHUNKS
-    blocks = []
-    for number, first in enumerate(range(0, ends[-1], size)):
+    for first in range(0, ends[-1], size):
         end = min(first + size, ends[-1])
         spans = tuple(
             (str(file), max(first, start) - start, min(end, stop) - start)
             for file, (start, stop) in zip(files, pairwise(ends), strict=True)
             if start < end and first < stop
         )
-        blocks.append(CorpusBlock(number, first, end - first, spans, form))
-    return blocks
+        yield first, end - first, spans
 
 
 def fingerprint_corpus(blocks: list[CorpusBlock]) -> str:
@@ -163,7 +144,8 @@ def fingerprint_corpus(blocks: list[CorpusBlock]) -> str:
     files: dict[str, None] = {}
     for block in blocks:
         places = [(start, end) for _, start, end in block.spans]
-        digest.update(json.dumps([block.first, block.pairs, places, asdict(block.format)]).encode())
+        form = {"kind": block.kind, "errors": block.errors, "names": block.names}
+        digest.update(json.dumps([block.first, block.pairs, places, form]).encode())
         files |= dict.fromkeys(file for file, _, _ in block.spans)
     for name in files:
         # A change in between is noticed only if lines have moved.
@@ -179,7 +161,6 @@ def fingerprint_corpus(blocks: list[CorpusBlock]) -> str:
 
 
 def _read_json_lines(block: CorpusBlock, lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    names = block.format.names
     for n, line in enumerate(lines, block.first + 1):
         where = f"{block.spans[0][0]}, line {n:,}"
         if not line.strip(" \t\r"):
@@ -189,12 +170,12 @@ def _read_json_lines(block: CorpusBlock, lines: Iterator[str]) -> Iterator[tuple
             row = json.loads(line)
         except ValueError as error:
             raise InputError(f"{where}: not JSON ({error})") from None
-        if not isinstance(row, dict) or any(name not in row for name in names):
+        if not isinstance(row, dict) or any(name not in row for name in block.names):
             raise InputError(
-                f"{where}: no object with {' and '.join(names)}; "
+                f"{where}: no object with {' and '.join(block.names)}; "
                 "name its two sides with --columns SRC,TGT"
             )
-        src, tgt = (format_side(row[name], where) for name in names)
+        src, tgt = (format_side(row[name], where) for name in block.names)
         yield src, tgt
 
 
@@ -202,15 +183,15 @@ def _read_parquet_rows(block: CorpusBlock) -> Iterator[tuple[str, str]]:
     """Yield the rows of a block; only the groups of rows that it touches are read."""
     line = block.first + 1
     for name, start, end in block.spans:
-        file = _open_parquet(name, block.format)
+        file = _open_parquet(name, block.names)
         place = 0  # of the first row of the group
         for group in range(file.metadata.num_row_groups):
             size = file.metadata.row_group(group).num_rows
             if place < end and start < place + size:
-                table = file.read_row_group(group, columns=list(block.format.names))
+                table = file.read_row_group(group, columns=list(block.names))
                 begin = max(start, place) - place
                 table = table.slice(begin, min(end, place + size) - place - begin)
-                sides = [table.column(side).to_pylist() for side in block.format.names]
+                sides = [table.column(side).to_pylist() for side in block.names]
                 for src, tgt in zip(*sides, strict=True):
                     where = f"{name}, pair {line:,}"
                     yield format_side(src, where), format_side(tgt, where)
@@ -218,7 +199,7 @@ def _read_parquet_rows(block: CorpusBlock) -> Iterator[tuple[str, str]]:
             place += size
 
 
-def _open_parquet(name: str, form: InputFormat) -> Any:
+def _open_parquet(name: str, sides: Sequence[str]) -> Any:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -229,7 +210,7 @@ def _open_parquet(name: str, form: InputFormat) -> Any:
         raise InputError(f"{name} does not exist; check the path") from None
     except (OSError, ValueError) as error:  # what pyarrow raises for other files
         raise InputError(f"cannot read {name} as Parquet: {error}") from None
-    missing = [side for side in form.names if side not in file.schema_arrow.names]
+    missing = [side for side in sides if side not in file.schema_arrow.names]
     if missing:
         raise InputError(
             f"{name} has no column {missing[0]!r} but {', '.join(file.schema_arrow.names)}; "

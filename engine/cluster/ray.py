@@ -7,14 +7,13 @@ number. Chunks are those of one machine, so that every bit is the same. Does not
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,95 +21,90 @@ from ..aligner import CHUNK
 from ..bundle.bundle import Bundle
 from ..bundle.installed import find_installed
 from ..errors import MxError
-from ..jobs.corpus_options import CorpusOptions
-from ..jobs.corpus_output import CorpusSummary
-from ..jobs.output_folder import OutputFolder
+from ..jobs.corpus_options import CorpusOptions, CorpusSummary
+from ..jobs.output_files import OutputFolder
 from ..options import output_settings
 from ..types import Counts
-from .actors import BlockAligner, RowAligner
+from .actors import BlockAligner, FinishedBlock, RowAligner
 from .corpus_blocks import CorpusBlock, divide_corpus, fingerprint_corpus
 
-_SUFFIXES = {
-    "pharaoh": ".links", "scored": ".links", "talp": ".talp", "jsonl": ".jsonl", "a3": ".a3",
-    "parquet": ".parquet",
-}  # fmt: skip
 # Arguments of `Aligner.load` that change the bytes of the output, besides the model.
 _LOAD_SETTINGS = ("backend", "dtype", "symmetrize", "threshold", "optimize_for")
 # So many blocks may wait at an actor: one is computed while the next one is on its way.
 _IN_FLIGHT = 2
 
 
-@dataclass(frozen=True)
-class Pool:
-    """How many aligners, and what each of them gets: one GPU, or so many cores."""
+def actor_arguments(
+    ray: Any, backend: str, actors: int | None, cores: int, *, gpus: int | None = None,
+    blocks: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return arguments of `map_batches`, which replaces lost actors and repeats their work.
 
-    actors: int | None = None  # None: as many as the cluster has room for
-    cores: int = 1
-    gpus: int | None = None  # 0 or 1 for each; None: 1 if the cluster has any
-
-    def actor_arguments(self, ray: Any, backend: str, blocks: int | None = None) -> dict[str, Any]:
-        """Return arguments of `map_batches`, which replaces lost actors and repeats their work.
-
-        A pool for so many `blocks` has the cluster to itself; one without a number grows as far as
-        those who read and write leave it room, since actors keep what they were given.
-        """
-        have = ray.cluster_resources()
-        gpus = self.gpus
-        if gpus is None:
-            gpus = int(backend != "cpu" and have.get("GPU", 0) >= 1)
-        room = int(have.get("GPU", 0) // gpus if gpus else have.get("CPU", 0) // self.cores)
-        if room < 1:
-            what = f"{gpus} GPU" if gpus else f"{self.cores} cores"
-            raise MxError(
-                f"each aligner wants {what}, but the cluster has {have.get('CPU', 0):g} cores and "
-                f"{have.get('GPU', 0):g} GPUs; give fewer with --threads, or --backend cpu"
-            )
-        alone = blocks is not None
-        # A pool of fixed size starts at once; with no more actors than blocks, none is idle.
-        size: dict[str, int] = {"size": min(self.actors or room, blocks or room)}
-        if not (alone or self.actors or gpus):
-            size = {"min_size": 1, "max_size": room}
-        # With a GPU one core feeds it. If actors took every core of a shared cluster, the tasks
-        # that read and write the rows would wait for ever: then actors claim none.
-        cores = 1 if gpus else self.cores
-        return {
-            "compute": ray.data.ActorPoolStrategy(**size, max_tasks_in_flight_per_actor=_IN_FLIGHT),
-            "num_cpus": cores if alone or have["CPU"] > cores else 0,
-            "num_gpus": gpus or None,
-        }
+    Args:
+        actors: aligners in the pool; None for as many as the cluster has room for.
+        cores: cores of each aligner, unless it has a GPU.
+        gpus: 0 or 1 for each; None for 1 if the cluster has any.
+        blocks: a pool for so many blocks has the cluster to itself; one without a number grows as
+            far as those who read and write leave it room, since actors keep what they were given.
+    """
+    have = ray.cluster_resources()
+    if gpus is None:
+        gpus = int(backend != "cpu" and have.get("GPU", 0) >= 1)
+    room = int(have.get("GPU", 0) // gpus if gpus else have.get("CPU", 0) // cores)
+    if room < 1:
+        what = f"{gpus} GPU" if gpus else f"{cores} cores"
+        raise MxError(
+            f"each aligner wants {what}, but the cluster has {have.get('CPU', 0):g} cores and "
+            f"{have.get('GPU', 0):g} GPUs; give fewer with --threads, or --backend cpu"
+        )
+    alone = blocks is not None
+    # A pool of fixed size starts at once; with no more actors than blocks, none is idle.
+    size: dict[str, int] = {"size": min(actors or room, blocks or room)}
+    if not (alone or actors or gpus):
+        size = {"min_size": 1, "max_size": room}
+    # With a GPU one core feeds it. If actors took every core of a shared cluster, the tasks
+    # that read and write the rows would wait for ever: then actors claim none.
+    cores = 1 if gpus else cores
+    return {
+        "compute": ray.data.ActorPoolStrategy(**size, max_tasks_in_flight_per_actor=_IN_FLIGHT),
+        "num_cpus": cores if alone or have["CPU"] > cores else 0,
+        "num_gpus": gpus or None,
+    }
 
 
 # ---- a corpus ----
 
 
-@dataclass(frozen=True)
-class ClusterRequest:
-    """A corpus to align on a cluster. `options.output` is the folder to write."""
-
-    src: str
-    tgt: str | None  # None: `src` is a file of pairs, JSONL, Parquet, or a folder of Parquet
-    load: Mapping[str, Any]  # arguments of `Aligner.load`; "model" is a path
-    options: CorpusOptions
-    pool: Pool
-    address: str | None = None  # of the cluster, see `join_cluster`
-    columns: tuple[str, str] = ("src", "tgt")  # of JSONL and Parquet
-
-
 def align_on_cluster(
-    request: ClusterRequest, on_progress: Callable[[Counts, int], None]
+    src: str,
+    tgt: str | None,
+    load: Mapping[str, Any],
+    options: CorpusOptions,
+    on_progress: Callable[[Counts, int], None],
+    *,
+    address: str | None = None,
+    actors: int | None = None,
+    cores: int = 1,
+    columns: tuple[str, str] = ("src", "tgt"),
 ) -> CorpusSummary:
     """Align a corpus into a folder of numbered files; goes on where an earlier run was stopped.
 
-    `on_progress` gets the counts so far, and how many pairs of them earlier runs had done.
+    Args:
+        src: a file of sentences; without `tgt` of pairs, JSONL, Parquet, or a folder of Parquet.
+        load: arguments of `Aligner.load`; "model" is a path.
+        options: their output is the folder.
+        on_progress: gets the counts so far, and how many pairs of them earlier runs had done.
+        address: of the cluster, see `join_cluster`.
+        actors: aligners, and `cores` of each, see `actor_arguments`.
+        columns: names of the two sides in JSONL and Parquet.
     """
     start = time.monotonic()
-    options = request.options
-    bundle = Bundle.load(request.load["model"])
-    load = {**request.load, "model": os.path.abspath(bundle.path)}
+    bundle = Bundle.load(load["model"])
+    load = {**load, "model": os.path.abspath(bundle.path)}
     # Mistakes in the text, the settings and the folder are found before a cluster is joined.
     blocks = divide_corpus(
-        request.src, request.tgt, options.chunk_pairs or CHUNK, separator=options.separator,
-        errors=options.errors, names=request.columns,
+        src, tgt, options.chunk_pairs or CHUNK, separator=options.separator,
+        errors=options.errors, names=columns,
     )  # fmt: skip
     settings = {
         "model": bundle.digest,
@@ -118,15 +112,16 @@ def align_on_cluster(
         **{name: load.get(name) for name in _LOAD_SETTINGS},
         **output_settings(options),
     }
-    folder, suffix = Path(str(options.output)), _SUFFIXES[options.format]
+    suffix = ".links" if options.format in ("pharaoh", "scored") else f".{options.format}"
+    folder = Path(str(options.output))
     with OutputFolder(folder, suffix, settings, restart=not options.resume) as output:
         done = {record["block"] for record in output.records}
         left = [block for block in blocks if block.number not in done]
         signatures = {record["how"] for record in output.records}
         total = sum((Counts(*record["counts"]) for record in output.records), Counts())
         resumed = total.pairs
-        with join_cluster(request.address) if left else nullcontext():
-            for block, data, note in align_blocks(left, load, options, request.pool):
+        with join_cluster(address) if left else nullcontext():
+            for block, data, note in align_blocks(left, load, options, actors, cores):
                 # Another processor or library may round differently: no mixture of both.
                 signatures.add(note["how"])
                 if len(signatures) > 1:
@@ -145,8 +140,9 @@ def align_on_cluster(
 
 
 def align_blocks(
-    blocks: list[CorpusBlock], load: Mapping[str, Any], options: CorpusOptions, pool: Pool
-) -> Iterator[tuple[CorpusBlock, bytes, dict[str, Any]]]:
+    blocks: list[CorpusBlock], load: Mapping[str, Any], options: CorpusOptions,
+    actors: int | None = None, cores: int = 1,
+) -> Iterator[FinishedBlock]:  # fmt: skip
     """Yield each block, its bytes and its note, as they are finished; stops at the first error."""
     if not blocks:
         return
@@ -155,22 +151,21 @@ def align_blocks(
     context.enable_progress_bars = False
     context.execution_options.preserve_order = False  # numbers keep the order; nobody waits
     # A task for each block: with an actor, no more than its blocks in flight are lost.
-    rows = ray.data.from_items(
-        [{"block": block.to_json()} for block in blocks], override_num_blocks=len(blocks)
-    )
+    items = [{"block": pickle.dumps(block)} for block in blocks]
+    rows = ray.data.from_items(items, override_num_blocks=len(blocks))
+    backend = str(load.get("backend", "auto"))
     found = rows.map_batches(
         BlockAligner,
         batch_size=1,
         batch_format="pyarrow",
-        fn_constructor_args=(load, options, pool.cores),
-        **pool.actor_arguments(ray, str(load.get("backend", "auto")), len(blocks)),
+        fn_constructor_args=(load, options, cores),
+        **actor_arguments(ray, backend, actors, cores, blocks=len(blocks)),
     )
-    by_number = {block.number: block for block in blocks}
     for row in found.iter_rows():
-        note = json.loads(row["note"])
-        if "problem" in note:
-            raise MxError(note["problem"])
-        yield by_number[row["number"]], row["data"], note
+        done = pickle.loads(row["found"])
+        if isinstance(done, MxError):
+            raise done
+        yield done
 
 
 # ---- a dataset ----
@@ -189,9 +184,7 @@ def align_dataset(
     Args:
         ds: a dataset whose columns `src` and `tgt` hold sentences, or lists of words.
         model: path of a bundle that every machine can read; None: the one for `langs`.
-        actors: aligners in the pool; None for as many as the cluster has room for.
-        cores: cores of each aligner on the CPU.
-        gpus: 1 or 0 GPUs for each aligner; None takes them if the cluster has any.
+        actors, cores, gpus: the pool, see `actor_arguments`.
         load: what else `Aligner.load` takes, like langs, backend, dtype, threshold.
     """
     ray = import_ray()
@@ -204,7 +197,7 @@ def align_dataset(
     taken = {links, scores} & set(ds.schema().names)
     if taken:
         raise MxError(f"the dataset has a column {taken.pop()} already; name another one")
-    pool = Pool(actors, cores, gpus).actor_arguments(ray, load.get("backend", "auto"))
+    pool = actor_arguments(ray, load.get("backend", "auto"), actors, cores, gpus=gpus)
     ds.context.execution_options.preserve_order = True
     # Blocks of exactly one chunk, from the first row on: what is computed together is then the
     # same however the rows were divided into files.

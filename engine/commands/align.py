@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,7 @@ from .flags import FlagCommand, flag_name
 
 if TYPE_CHECKING:
     from ..bundle.bundle import Bundle
-    from ..jobs.corpus_output import CorpusSummary
+    from ..jobs.corpus_options import CorpusSummary
     from ..train_on_input import TrainingRequest
     from ..types import Counts
 
@@ -64,26 +65,30 @@ def run_align(flags: AlignFlags) -> int | None:
         _check_cluster_flags(flags)
     if request:
         flags = _train_first(flags, mode, request)
-    elif flags.model and flags.langs is None:
-        _note_sides(flags)
-    summary = (_align_here if flags.ray is None else _align_on_cluster)(flags, mode)
+    from ..bundle.installed import find_bundle
+
+    bundle = find_bundle(flags.model, flags.langs, flag="--langs", ways=_WAYS)
+    if flags.model and not request:
+        _note_languages(flags, bundle)
+    names = ("langs", "backend", "dtype", "threshold", "gpu_memory", "devices")
+    load = {
+        "model": bundle.path,
+        "symmetrize": mode,
+        "optimize_for": flags.optimize_for or "aer",
+        **{name: getattr(flags, name) for name in names},
+    }
+    summary = (_align_here if flags.ray is None else _align_on_cluster)(flags, load)
     _note_summary(flags, summary)
     for signature in summary.signatures if flags.signature else ():
         click.echo(f"mx-align: {signature}", err=True)
     return None
 
 
-def _align_here(flags: AlignFlags, mode: str) -> CorpusSummary:
-    """Align on this machine."""
+def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
+    """Align on this machine; `load` are arguments of `Aligner.load`."""
     from ..aligner import Aligner
 
-    aligner = Aligner.load(**_load_arguments(flags, mode), threads=flags.threads)
-    bundle, langs = aligner.bundle, flags.langs
-    if flags.model and langs and "und" not in bundle.languages and not bundle.language_order(langs):
-        pairs = " and ".join(bundle.language_pairs)
-        click.echo(
-            f"mx-align: warning: {flags.model} is a model for {pairs}, not for {langs}", err=True
-        )
+    aligner = Aligner.load(**load, threads=flags.threads)
     if aligner.backend.name != "cpu":
         _write_note(flags, f"using {aligner.describe()}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
@@ -94,38 +99,21 @@ def _align_here(flags: AlignFlags, mode: str) -> CorpusSummary:
     )
 
 
-def _align_on_cluster(flags: AlignFlags, mode: str) -> CorpusSummary:
+def _align_on_cluster(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
     """Align on a Ray cluster, into a folder."""
-    from ..cluster.ray import ClusterRequest, Pool, align_on_cluster
+    from ..cluster.ray import align_on_cluster
 
-    options = CorpusOptions(**{f.name: getattr(flags, f.name) for f in fields(CorpusOptions)})
-    request = ClusterRequest(
+    return align_on_cluster(
         str(flags.src),
         flags.tgt,
-        _load_arguments(flags, mode),
-        options,
-        Pool(flags.actors, flags.threads or 1),
+        load,
+        CorpusOptions(**{f.name: getattr(flags, f.name) for f in fields(CorpusOptions)}),
+        _progress_printer(flags),
         address=flags.ray,
+        actors=flags.actors,
+        cores=flags.threads or 1,
         columns=flags.columns,
     )
-    return align_on_cluster(request, _progress_printer(flags))
-
-
-def _load_arguments(flags: AlignFlags, mode: str) -> dict[str, Any]:
-    """Return the arguments of `Aligner.load`, but the threads."""
-    names = ("langs", "backend", "dtype", "threshold", "gpu_memory", "devices")
-    return {
-        "model": _find_bundle(flags).path,
-        "symmetrize": mode,
-        "optimize_for": flags.optimize_for or "aer",
-        **{name: getattr(flags, name) for name in names},
-    }
-
-
-def _find_bundle(flags: AlignFlags) -> Bundle:
-    from ..bundle.installed import find_bundle
-
-    return find_bundle(flags.model, flags.langs, flag="--langs", ways=_WAYS)
 
 
 # ---- a model of the text ----
@@ -146,7 +134,7 @@ def _make_training_request(flags: AlignFlags) -> TrainingRequest | None:
         raise MxError("--train-on-input learns from UTF-8 only: leave out what is not, `iconv -c`")
     if flags.src is None or flags.tgt is None:
         raise MxError("--train-on-input needs SRC and TGT, two files")
-    from ..bundle.languages import parse_languages
+    from ..bundle.manifest import parse_languages
     from ..train_on_input import TrainingRequest
 
     if flags.langs is not None:
@@ -162,9 +150,7 @@ def _train_first(flags: AlignFlags, mode: str, request: TrainingRequest) -> Alig
     """Return flags with a model made of the text, and its statistical links to average with."""
     from ..train_on_input import find_statistical_links, find_trained_model, statistical_weight
 
-    def say(message: str) -> None:
-        _write_note(flags, message)
-
+    say = partial(_write_note, flags)
     links = find_statistical_links(request, say)
     model = find_trained_model(request, say, links)
     average = flags.average
@@ -181,15 +167,11 @@ def _train_first(flags: AlignFlags, mode: str, request: TrainingRequest) -> Alig
 
 def _find_mode(flags: AlignFlags) -> str:
     """Return how directions are joined, or which one is taken."""
-    chosen = {
-        "forward": flags.forward,
-        "backward": flags.backward,
-        "symmetrize": flags.symmetrize != "soft",
-    }
-    given = [name for name, is_given in chosen.items() if is_given]
-    if len(given) > 1:
-        raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other")
-    return given[0] if given and given[0] != "symmetrize" else flags.symmetrize
+    given = [name for name in ("forward", "backward") if getattr(flags, name)]
+    joined = ["symmetrize"] if flags.symmetrize != "soft" else []
+    if len(given + joined) > 1:
+        raise click.UsageError("--{} and --{} exclude each other".format(*(given + joined)))
+    return given[0] if given else flags.symmetrize
 
 
 def _check_average(flags: AlignFlags, mode: str) -> None:
@@ -229,16 +211,21 @@ def _write_note(flags: AlignFlags, message: str) -> None:
         click.echo(f"mx-align: {message}", err=True)
 
 
-def _note_sides(flags: AlignFlags) -> None:
-    """Say which side a given model takes for which language, as nobody has said it."""
-    languages = _find_bundle(flags).languages
-    if "und" not in languages:
-        src, tgt = (side.split("+") for side in languages)
+def _note_languages(flags: AlignFlags, bundle: Bundle) -> None:
+    """Warn of a given model for other languages; if none are given, say which sides it takes."""
+    if "und" in bundle.languages:
+        return
+    if flags.langs is None:
+        src, tgt = (side.split("+") for side in bundle.languages)
         _write_note(
             flags,
             f"reading the source as {' or '.join(src)} and the target as {' or '.join(tgt)}; "
             f"--langs {tgt[0]}-{src[0]} turns the model round",
         )
+    elif not bundle.language_order(flags.langs):
+        pairs = " and ".join(bundle.language_pairs)
+        said = f"{flags.model} is a model for {pairs}, not for {flags.langs}"
+        click.echo(f"mx-align: warning: {said}", err=True)
 
 
 def _progress_printer(flags: AlignFlags) -> Callable[[Counts, int], None]:

@@ -37,17 +37,10 @@ def run_doctor(flags: DoctorFlags) -> int:
 
 def examine_machine(model: str | None, say: Callable[[str], None]) -> bool:
     """Say everything; False if something that runs here computes what it should not."""
-    from ..runtime.examination import (
-        check_backend_links,
-        check_bundle_kernels,
-        examine_backends,
-        list_versions,
-    )
+    from ..runtime import examination
 
-    for line in list_versions():
-        say(line)
-    for finding in examine_backends():
-        say(str(finding))
+    for line in [*examination.list_versions(), *examination.examine_backends()]:
+        say(str(line))
     if model is None:
         say("kernels: give a bundle with -m to run them")
         return True
@@ -55,8 +48,8 @@ def examine_machine(model: str | None, say: Callable[[str], None]) -> bool:
     from ..bundle.bundle import Bundle
 
     bundle = Bundle.load(model)
-    kernels_are_good = check_bundle_kernels(bundle, say)
-    return check_backend_links(bundle, Aligner.load, say) and kernels_are_good
+    kernels_are_good = examination.check_bundle_kernels(bundle, say)
+    return examination.check_backend_links(bundle, Aligner.load, say) and kernels_are_good
 
 
 main = FlagCommand("mx-doctor", DoctorFlags, run_doctor, help=_HELP)

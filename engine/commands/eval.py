@@ -63,18 +63,18 @@ def run_eval(flags: EvalFlags) -> None:
     """Score the files and print what was asked for."""
     if [flags.gold, *flags.links, flags.src, flags.tgt].count("-") > 1:
         raise InputError("`-` (stdin) was given more than once; name a file for the others")
-    from ..links.evaluation import match_files, score_systems, seems_one_based
+    from ..links import evaluation
     from ..links.link_files import read_link_file
-    from ..links.score_tables import describe_scores, format_score_table, format_sentence_rows
+    from ..links.scoring import score_systems
 
     gold = read_link_file(flags.gold, flags.format, flags.gold_one_based)
     files = [
         read_link_file(path, one_based=flags.one_based, reverse=flags.reverse)
         for path in flags.links
     ]
-    gold, *files = match_files([gold, *files], flags.src, flags.tgt)
+    gold, *files = evaluation.match_files([gold, *files], flags.src, flags.tgt)
     for file in [gold, *files]:
-        if seems_one_based(file) and not flags.quiet:
+        if evaluation.seems_one_based(file) and not flags.quiet:
             remedy = "--gold-one-based" if file is gold else "--one-based"
             note = f"no link of {file.name} has index 0: if it counts from 1, give {remedy}"
             click.echo(f"mx-eval: {note}", err=True)
@@ -83,12 +83,15 @@ def run_eval(flags: EvalFlags) -> None:
         f"mx-eval|v:{__version__}|level:set|bootstrap:{flags.bootstrap}|seed:{flags.random_seed}"
     )
     if flags.as_json:
-        found = {"signature": signature, **describe_scores(gold, systems, flags.per_sentence)}
+        found = {
+            "signature": signature,
+            **evaluation.describe_scores(gold, systems, flags.per_sentence),
+        }
         lines = [json.dumps(found, indent=2, ensure_ascii=False)]
     elif flags.per_sentence:
-        lines = format_sentence_rows(systems)
+        lines = evaluation.format_sentence_rows(systems)
     else:
-        lines = format_score_table(flags.gold, systems) + [signature] * flags.signature
+        lines = evaluation.format_score_table(flags.gold, systems) + [signature] * flags.signature
     click.echo("\n".join(lines))
 
 

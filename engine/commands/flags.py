@@ -50,6 +50,7 @@ class FlagOption(click.Option):
     ) -> None:
         declared: Flag = field.metadata["flag"]
         self.group, self.declared_default = declared.group, field.default
+        self._parse = declared.parse
         long, off = declared.name or flag_name(field.name), declared.off
         kind = strip_optional(kind)
         if kind is bool:
@@ -65,11 +66,19 @@ class FlagOption(click.Option):
             text = _help_text(declared, field.default)
         super().__init__(names, default=None if unset else field.default, help=text, **more)
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Turn what was typed into a value; defaults are values already."""
+        try:
+            parsed = self._parse(value) if self._parse and isinstance(value, str) else value
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, self) from None
+        return super().type_cast_value(ctx, parsed)
+
 
 def _describe_values(kind: Any, declared: Flag) -> dict[str, Any]:
     """Return what click must know of a flag's values: their type, how many, how often."""
     if declared.parse is not None:
-        return {"type": click.UNPROCESSED, "callback": _parsing_callback(declared.parse)}
+        return {"type": click.UNPROCESSED}
     found: dict[str, Any] = {}
     if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
         found["multiple"], kind = True, get_args(kind)[0]
@@ -81,18 +90,6 @@ def _describe_values(kind: Any, declared: Flag) -> dict[str, Any]:
         in_range: Any = click.IntRange if kind is int else click.FloatRange
         kind = in_range(declared.minimum, declared.maximum, declared.above, declared.below)
     return {**found, "type": kind}
-
-
-def _parsing_callback(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """Return what turns the text of a flag into its value; defaults are values already."""
-
-    def parse_value(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        try:
-            return parse(value) if isinstance(value, str) else value
-        except ValueError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
-
-    return parse_value
 
 
 def _help_text(declared: Flag, default: Any) -> str:
@@ -192,8 +189,8 @@ class FlagCommand(click.Command):
         own = {field.name for field in dataclasses.fields(self._flags)}
         values = {name: value for name, value in ctx.params.items() if name in own}
         if "given" in own:
-            rest = {k: v for k, v in ctx.params.items() if k not in own and v is not None}
-            values["given"] = rest
+            others = {k: v for k, v in ctx.params.items() if k not in own}
+            values["given"] = {k: v for k, v in others.items() if v is not None}
         if "arguments" in own:  # as they were typed, to start the same command elsewhere
             values["arguments"] = ctx.meta["arguments"]
         parsed = None

@@ -70,33 +70,29 @@ def run_view(flags: ViewFlags) -> None:
     _check_flags(flags)
     from ..links.link_files import LinkSource
     from ..storage import atomic_write
-    from ..view.link_page import add_layers, make_link_page
     from ..view.page import build_page
+    from ..view.page_content import add_layers, make_link_page
 
     if flags.links:
         source = LinkSource(flags.links, flags.one_based, flags.reverse, flags.scores)
-        page, total = make_link_page(
-            flags.src,
-            flags.tgt,
-            source,
-            sample=flags.sample or None,
-            ignore_scores=flags.ignore_scores,
+        sample, ignore_scores = flags.sample or None, flags.ignore_scores
+        page = make_link_page(
+            flags.src, flags.tgt, source, sample=sample, ignore_scores=ignore_scores
         )
     else:
-        page, total = _align_page(flags)
+        page = _align_page(flags)
     gold = LinkSource(flags.gold, one_based=flags.gold_one_based) if flags.gold else None
-    compare = None
-    if flags.compare:
-        compare = LinkSource(flags.compare, flags.one_based, flags.reverse)
+    given = flags.compare
+    compare = LinkSource(given, flags.one_based, flags.reverse) if given else None
     names = [flags.src, flags.tgt, flags.links or flags.model or flags.langs]
     title = " · ".join(os.path.basename(str(name).rstrip("/")) for name in names)
     page = replace(page, title=flags.title or title)
-    page = add_layers(page, total, flags.src, gold, compare)
+    page = add_layers(page, flags.src, gold, compare)
     text = build_page(page).encode()
     with atomic_write(flags.output) as file:
         file.write(text)
     if not flags.quiet:
-        shown = f"{len(list(page.pairs)):,} of {total:,} pairs"
+        shown = f"{len(list(page.pairs)):,} of {page.report['pairs']:,} pairs"
         click.echo(f"mx-view: {flags.output} shows {shown}, {len(text) / 1e6:.1f} MB", err=True)
 
 
@@ -116,14 +112,14 @@ def _check_flags(flags: ViewFlags) -> None:
         raise MxError(f"{flags.output} is an input and would be overwritten; give another name")
 
 
-def _align_page(flags: ViewFlags) -> tuple[Page, int]:
-    """Return a page of what a model says, and the number of all pairs."""
+def _align_page(flags: ViewFlags) -> Page:
+    """Return a page of what a model says."""
     from ..aligner import Aligner
     from ..bundle.installed import find_bundle
     from ..jobs.corpus_options import CorpusOptions
     from ..text.corpus import ParallelFiles
     from ..view.corpus_report import ReportCollector
-    from ..view.model_page import make_model_page
+    from ..view.page_content import make_model_page
 
     bundle = find_bundle(flags.model, flags.langs, flag="--langs", ways="give one with -m")
     aligner = Aligner.load(bundle.path, langs=flags.langs)
@@ -131,7 +127,7 @@ def _align_page(flags: ViewFlags) -> tuple[Page, int]:
     reader = aligner.open_reader(ParallelFiles(flags.src, flags.tgt), CorpusOptions())
     for done in aligner.align_chunks(reader.read_chunks(), [collector]):
         collector.add(done.items[0][0])
-    return make_model_page(aligner, collector, ""), collector.total.pairs
+    return make_model_page(aligner, collector, "")
 
 
 main = FlagCommand("mx-view", ViewFlags, run_view, help=HELP)

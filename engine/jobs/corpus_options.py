@@ -1,4 +1,4 @@
-"""What can be chosen for the alignment of files, and which files are written.
+"""What can be chosen for the alignment of files, which files are written, and what became of them.
 
 Light to import: the flags of mx-align are made from these fields before anything heavy is loaded.
 """
@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import MxError
 from ..options import check_limits, flag, flag_name
+
+if TYPE_CHECKING:
+    from ..types import Counts
 
 # A flag is listed in the help under a title.
 input_flag = partial(flag, group="Input")
@@ -152,3 +155,24 @@ def _check_writable(names: Sequence[str], inputs: Sequence[str]) -> None:
             raise MxError(f"{name} is no regular file; write to stdout and redirect it there")
         if not os.path.isdir(os.path.dirname(path)):
             raise MxError(f"cannot write {name}: its folder does not exist; create it first")
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    """What became of a corpus: counts, how many pairs earlier runs had done, seconds of this one,
+    and how the links were made."""
+
+    total: Counts
+    resumed: int
+    seconds: float
+    signatures: list[str]
+
+    @property
+    def pairs_per_second(self) -> float:
+        """The speed of this run."""
+        return (self.total.pairs - self.resumed) / max(self.seconds, 1e-9)
+
+    @property
+    def links_per_word(self) -> float:
+        """How many links a word of either side has on average."""
+        return 2 * self.total.links / self.total.words if self.total.words else 0.0

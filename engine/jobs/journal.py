@@ -2,12 +2,11 @@
 
 A folder holds a `journal`: the settings of the output, then a record of each finished piece, one
 JSON object a line. A piece is synced before its record, so whatever a record speaks of is there.
-Does not know what pieces are: `output_files` and `output_folder` lay them out.
+Does not know what pieces are: `output_files` lays them out.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..errors import MxError
-from ..storage import atomic_write, hold_lock
+from ..storage import atomic_write, hold_lock, write_error
 
 JOURNAL, MANIFEST, LOCK = "journal", "manifest.json", "lock"
 # All other files that we make, and what a kill leaves of one; no others are ever deleted.
@@ -59,7 +58,7 @@ class Journal:
         self._restart = restart
 
     def __enter__(self: AnyJournal) -> AnyJournal:
-        with ExitStack() as self._open_files, name_write_errors(self.folder):
+        with ExitStack() as self._open_files, self._name_errors():
             self._claim_folder()
             busy = f"another mx-align is writing {self.output}; wait for it"
             self._open_files.enter_context(hold_lock(self.folder / LOCK, busy))
@@ -79,6 +78,17 @@ class Journal:
         write_synced(self._log, encode_record(record))
         self.records.append(record)
 
+    @contextmanager
+    def _name_errors(self) -> Iterator[None]:
+        """Turn what goes wrong with a disk inside the block into an MxError that names the file."""
+        try:
+            yield
+        except BrokenPipeError:  # not a disk: the reader of standard output has gone
+            raise
+        except OSError as error:
+            full = "what is finished stays: free some space and repeat the command"
+            raise write_error(error.filename or self.output, error, full) from error
+
     def _piece_names(self) -> Collection[str]:
         """Return the names of the files that the records speak of."""
         raise NotImplementedError
@@ -91,10 +101,6 @@ class Journal:
         """Make the folder, or make sure that it is one of ours."""
         try:
             self.folder.mkdir(exist_ok=True)
-        except FileNotFoundError:
-            raise MxError(
-                f"cannot write {self.output}: its folder does not exist; create it first"
-            ) from None
         except FileExistsError:
             raise MxError(
                 f"{self.folder} is in the way: mx-align keeps unfinished output there; remove it"
@@ -219,18 +225,3 @@ def describe_changes(
 def damage_error(path: Path) -> MxError:
     """Return the error for a file that is not what mx-align wrote."""
     return MxError(f"{path} is damaged; give mx-align --restart to begin anew")
-
-
-@contextmanager
-def name_write_errors(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with a disk inside the block into an MxError that names the file."""
-    try:
-        yield
-    except BrokenPipeError:  # not a disk: the reader of standard output has gone
-        raise
-    except OSError as error:
-        full = "; what is finished stays: free some space and repeat the command"
-        hint = full if error.errno == errno.ENOSPC else ""
-        raise MxError(
-            f"cannot write {error.filename or path}: {error.strerror or error}{hint}"
-        ) from error

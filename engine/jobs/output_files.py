@@ -1,22 +1,26 @@
-"""Write files that grow together and survive a kill; they get their names when all is there.
+"""Write output that survives a kill: files that grow together, or a folder of numbered files.
 
-Does not know what is in the files.
+Files that grow get their names when all is there, a folder gets a manifest. Does not know what is
+in the files.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import MxError
 from ..storage import atomic_write, file_sha256, sync_folder
 from ..text.files import open_output
-from .journal import JOURNAL, LOCK, Journal, Record, name_write_errors, write_records, write_synced
+from ..types import Counts
+from .journal import JOURNAL, LOCK, MANIFEST, Journal, Record, write_records, write_synced
 
 
 class OutputFiles(Journal):
@@ -41,16 +45,16 @@ class OutputFiles(Journal):
         self._files: list[BinaryIO] = []
 
     def append_chunk(
-        self, parts: Sequence[bytes], pairs: int, digest: str, counts: Sequence[int], whole: bool
+        self, parts: Sequence[bytes], counts: Counts, digest: str, whole: bool
     ) -> None:
         """Add a chunk: its bytes for each target, and then its notes if there are any."""
-        with name_write_errors(self.output):
+        with self._name_errors():
             # A kill before the record leaves bytes that no record speaks of, which are dropped.
             for file, data in zip(self._files, parts, strict=True):
                 write_synced(file, data)
             sizes = [file.tell() for file in self._files]
-            chunk = {"pairs": pairs, "digest": digest, "counts": list(counts), "whole": whole}
-            self.append({**chunk, "sizes": sizes})
+            chunk = {"pairs": counts.pairs, "digest": digest, "counts": list(astuple(counts))}
+            self.append({**chunk, "whole": whole, "sizes": sizes})
 
     def read_notes(self) -> Iterator[bytes]:
         """Yield the lines of the notes of all records, without their ends."""
@@ -70,7 +74,7 @@ class OutputFiles(Journal):
         files that says what it is, for `merge`; it comes last, so what has one is complete.
         """
         pairs = sum(record["pairs"] for record in self.records)
-        with name_write_errors(self.output):
+        with self._name_errors():
             if not self.complete:
                 # From here on a file may have gone to its target; nobody must look for it here.
                 self.append({"complete": True})
@@ -78,8 +82,11 @@ class OutputFiles(Journal):
                 if part.exists():  # else it was moved before a kill
                     publish_part(part, target)
             if self.header.get("shard", "1/1") != "1/1":
+                settings = {k: v for k, v in self.header.items() if k != "targets"}
                 for target in self.targets:
-                    write_shard_record(target, self.header, pairs)
+                    size, digest = target.stat().st_size, file_sha256(target)
+                    record = {**settings, "pairs": pairs, "bytes": size, "sha256": digest}
+                    write_records(shard_record_path(target), [record])
             self._remove_pieces()
             for name in (JOURNAL, LOCK):  # not before: pieces without a journal are nobody's
                 (self.folder / name).unlink()
@@ -119,6 +126,61 @@ class OutputFiles(Journal):
             self._files.append(file)
 
 
+class OutputFolder(Journal):
+    """A folder of numbered files, written in any order; a manifest in the end.
+
+    Files sort by name in the order of their lines. A record has the number of its `block`, name,
+    size and SHA-256 of its `file`, and what else is known of it. The manifest, which only complete
+    folders have, holds the settings and all records.
+    """
+
+    version = 2  # 1 had other names for symmetrize and optimize_for
+    record_keys = frozenset({"block", "file", "bytes", "sha256"})
+
+    def __init__(
+        self, folder: Path, suffix: str, settings: Mapping[str, Any], *, restart: bool = False
+    ) -> None:
+        super().__init__(folder, folder, settings, restart)
+        self.suffix = suffix
+
+    def write_block(self, number: int, data: bytes, values: Mapping[str, Any]) -> None:
+        """Write the file of a block, and what `values` says of it."""
+        name = f"part-{number:06d}{self.suffix}"
+        with self._name_errors():
+            with atomic_write(self.folder / name) as file:
+                file.write(data)
+            digest = hashlib.sha256(data).hexdigest()
+            record = {"block": number, "file": name, "bytes": len(data), "sha256": digest}
+            self.append({**record, **values})
+
+    def finish(self, blocks: int, summary: Mapping[str, Any]) -> None:
+        """Write the manifest, if there are as many files as there should be."""
+        records = {record["block"]: record for record in self.records}
+        if sorted(records) != list(range(blocks)):
+            raise MxError(
+                f"{self.folder} has {len(records):,} of {blocks:,} shards; run the command again"
+            )
+        shards = [{k: v for k, v in records[n].items() if k != "block"} for n in range(blocks)]
+        with self._name_errors():
+            # Killed between these two, the manifest counts and the journal is not looked at.
+            manifest = {**self.header, **summary, "shards": shards}
+            write_records(self.folder / MANIFEST, [manifest], indent=1)
+            (self.folder / JOURNAL).unlink()
+            sync_folder(self.folder)
+
+    def _piece_names(self) -> Collection[str]:
+        return {record["file"] for record in self.records}
+
+    def _check_pieces(self, records: list[Record]) -> list[Record]:
+        """Leave out those whose file was deleted or cut: it is made again."""
+        paths = [self.folder / str(record["file"]) for record in records]
+        sizes = [path.stat().st_size if path.exists() else None for path in paths]
+        return [r for r, size in zip(records, sizes, strict=True) if size == r["bytes"]]
+
+
+# ---- files ----
+
+
 def partial_folder(target: Path) -> Path:
     """Return where the unfinished output of a file is kept."""
     return target.with_name(target.name + ".partial")
@@ -127,14 +189,6 @@ def partial_folder(target: Path) -> Path:
 def shard_record_path(target: Path) -> Path:
     """Return where a finished shard says what it is."""
     return target.with_name(target.name + ".shard.json")
-
-
-def write_shard_record(target: Path, header: Mapping[str, Any], pairs: int) -> None:
-    """Say beside a file which share of which work it holds, and its digest as it lies there."""
-    settings = {key: value for key, value in header.items() if key != "targets"}
-    size, digest = target.stat().st_size, file_sha256(target)
-    record = {**settings, "pairs": pairs, "bytes": size, "sha256": digest}
-    write_records(shard_record_path(target), [record])
 
 
 def publish_part(part: Path, target: Path) -> None:

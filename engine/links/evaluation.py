@@ -1,61 +1,19 @@
-"""Compares link files of several systems with gold: reads them side by side, scores them, and
-writes the scores as a table, as TSV with a row per sentence, or for JSON.
+"""Matches link files of several systems with gold, and writes their scores as a table, as TSV with
+a row per sentence, or for JSON.
 
-Does not compute the measures: `scoring` does.
+Does not score them: `scoring` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
 from ..text.files import read_lines
 from ..text.words import split_words
-from ..types import IntArray
 from .link_files import LinkFile
-from .scoring import (
-    MEASURES,
-    Comparison,
-    Interval,
-    LinkCounts,
-    Score,
-    bootstrap_intervals,
-    compare_systems,
-    compute_measures,
-    count_sentences,
-    score_counts,
-)
-
-@dataclass(frozen=True)
-class ScoredSystem:
-    """One link file and what was found out about it; `compared` is against the first system."""
-
-    name: str
-    table: IntArray  # (N, 5), a row of LinkCounts for each sentence
-    score: Score
-    intervals: dict[str, Interval] | None
-    compared: Comparison | None
-
-
-def score_systems(
-    gold: LinkFile, files: Sequence[LinkFile], samples: int = 10_000, seed: int = 1
-) -> list[ScoredSystem]:
-    """Score each file, and compare all but the first with the first.
-
-    Without samples there are no intervals and no comparison.
-    """
-    systems: list[ScoredSystem] = []
-    for file in files:
-        table = count_sentences(file.all_links(), gold.sentences)
-        intervals = compared = None
-        if samples:
-            intervals = bootstrap_intervals(table, samples, seed)
-        if samples and systems:
-            compared = compare_systems(systems[0].table, table, samples, seed)
-        systems.append(ScoredSystem(file.name, table, score_counts(table), intervals, compared))
-    return systems
+from .scoring import MEASURES, Interval, LinkCounts, ScoredSystem, compute_measures
 
 
 def match_files(
@@ -71,28 +29,22 @@ def match_files(
         for path in (src, tgt)
         if path is not None
     ]
-    length, longest = _find_length(files, texts)
+    # A line for each pair makes a file's length known; else the NAACL file that goes furthest does.
+    known = [(len(file.sentences), file.name) for file in files if file.format != "naacl"]
+    known += [(len(n_words), path) for path, n_words in texts]
+    known = known or [max((len(file.sentences), file.name) for file in files)]
+    length, longest = known[0]
+    for other, name in known:
+        if other != length:
+            raise InputError(
+                f"{name} has {other} lines, but {longest} has {length}; "
+                "all files must hold the same sentence pairs in the same order"
+            )
     files = [file.fit_length(length, longest) for file in files]
     for file in files:
         for path, n_words in texts:
             _check_inside(file, int(path is tgt), path, n_words)
     return files
-
-
-def _find_length(
-    files: Sequence[LinkFile], texts: Sequence[tuple[str, list[int]]]
-) -> tuple[int, str]:
-    """Return how many sentence pairs there are, and which file says so: the first that has a line
-    for each, else the NAACL file that goes furthest."""
-    known = [(len(file.sentences), file.name) for file in files if file.format != "naacl"]
-    known += [(len(n_words), path) for path, n_words in texts]
-    for length, name in known:
-        if length != known[0][0]:
-            raise InputError(
-                f"{name} has {length} lines, but {known[0][1]} has {known[0][0]}; "
-                "all files must hold the same sentence pairs in the same order"
-            )
-    return known[0] if known else max((len(file.sentences), file.name) for file in files)
 
 
 def _check_inside(file: LinkFile, side: int, path: str, n_words: Sequence[int]) -> None:
@@ -130,7 +82,7 @@ def format_score_table(gold_name: str, systems: Sequence[ScoredSystem]) -> list[
     lines = [
         f"{gold_name}: {len(systems[0].table)} sentences, {first.sure} sure "
         f"and {first.possible - first.sure} possible links",
-        *_align_columns(rows),
+        *align_columns(rows),
     ]
     rows = [[f"against {systems[0].name}", "AER", "p", "F1", "p"]]
     for system in systems:
@@ -141,7 +93,7 @@ def format_score_table(gold_name: str, systems: Sequence[ScoredSystem]) -> list[
             row.append(_format_percent(found.difference[name], found.interval_95[name], "+"))
             row.append(f"{found.p_value[name]:.4f}")
         rows.append(row)
-    return [*lines, "", *_align_columns(rows)] if len(rows) > 1 else lines
+    return [*lines, "", *align_columns(rows)] if len(rows) > 1 else lines
 
 
 def format_sentence_rows(systems: Sequence[ScoredSystem]) -> list[str]:
@@ -196,12 +148,11 @@ def _format_percent(value: float, interval: Interval | None, sign: str = "") -> 
     text = f"{100 * value:{sign}.2f}"
     if interval is None:
         return text
-    low, high = interval
-    return f"{text} [{100 * low:{sign}.2f}, {100 * high:{sign}.2f}]"
+    return f"{text} [{100 * interval[0]:{sign}.2f}, {100 * interval[1]:{sign}.2f}]"
 
 
-def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as text: the first column to the left, the others to the right."""
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with columns of equal width: the first to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -16,35 +17,28 @@ import numpy.typing as npt
 
 from ..types import Floats, IntArray, Links, Pairs
 
-Calibrate = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float64]]
-
 # Sentences of up to this many words have all their link strings made once: 16,384 of them.
 _FAST_WORDS = 128
 
 
+@dataclass(frozen=True)
 class LinkFormat:
-    """Lines of one kind: `pharaoh`, `scored`, `talp`, `jsonl`, `a3`, or `scores`, the numbers alone.
+    """Makes lines: `pharaoh`, `scored`, `talp`, `jsonl`, `a3`, or `scores`, the numbers alone.
 
     `one_based` counts words from 1; `reverse` puts the target first, in which case links are still
     sorted, by target and then source. `calibrate` adds probabilities to JSON lines.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        *,
-        one_based: bool = False,
-        reverse: bool = False,
-        calibrate: Calibrate | None = None,
-    ) -> None:
-        self.base = int(one_based)
-        self.reverse = reverse
-        self.calibrate = calibrate
-        self._format: Callable[[Pairs, Links], list[str]] = getattr(self, f"_format_{kind}")
+    kind: str
+    one_based: bool = False
+    reverse: bool = False
+    calibrate: Callable[[Floats], npt.NDArray[np.float64]] | None = None
 
     def __call__(self, pairs: Pairs, links: Links) -> list[str]:
         # From here on the source of links is what comes first; pairs stay as they are.
-        return self._format(pairs, links.swap_sides() if self.reverse else links)
+        links = links.swap_sides() if self.reverse else links
+        lines: list[str] = getattr(self, f"_format_{self.kind}")(pairs, links)
+        return lines
 
     def _format_pharaoh(self, pairs: Pairs, links: Links) -> list[str]:
         return _join_pairs(self._link_strings(links, "-"), links.offsets)
@@ -56,8 +50,8 @@ class LinkFormat:
 
     def _format_talp(self, pairs: Pairs, links: Links) -> list[str]:
         """Return sure links as `0-0`, possible ones as `1p2`."""
-        sure, possible = self._link_strings(links, "-"), self._link_strings(links, "p")
-        return _join_pairs(np.where(links.sure, sure, possible).tolist(), links.offsets)
+        both = (np.array(self._link_strings(links, mark), object) for mark in ("-", "p"))
+        return _join_pairs(np.where(links.sure, *both).tolist(), links.offsets)
 
     def _format_scores(self, pairs: Pairs, links: Links) -> list[str]:
         return _join_pairs(_score_strings(links), links.offsets)
@@ -67,7 +61,7 @@ class LinkFormat:
         nulls = links.src_null, links.tgt_null
         src_null, tgt_null = nulls[::-1] if self.reverse else nulls
         src_nulls, tgt_nulls = split_nulls(src_null, pairs.src), split_nulls(tgt_null, pairs.tgt)
-        both = (np.stack([links.src, links.tgt], axis=1) + self.base).tolist()
+        both = (np.stack([links.src, links.tgt], axis=1) + self.one_based).tolist()
         lines = []
         for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
             score = links.score[start:end]
@@ -108,7 +102,7 @@ class LinkFormat:
         return blocks
 
     def _link_strings(self, links: Links, mark: str) -> list[str]:
-        src, tgt = links.src + self.base, links.tgt + self.base
+        src, tgt = links.src + self.one_based, links.tgt + self.one_based
         if len(src) and max(int(src.max()), int(tgt.max())) >= _FAST_WORDS:
             return [f"{i}{mark}{j}" for i, j in zip(src.tolist(), tgt.tolist(), strict=True)]
         strings: list[str] = _link_string_table(mark)[src * _FAST_WORDS + tgt].tolist()
@@ -162,9 +156,7 @@ def _sum_best(pair: IntArray, word: IntArray, score: Floats, n_pairs: int) -> np
     return np.bincount(pair[order][starts], best, minlength=n_pairs)
 
 
-def split_nulls(
-    nulls: npt.NDArray[np.float32] | None, side: Sequence[Sequence[str]]
-) -> list[list[float]]:
+def split_nulls(nulls: Floats | None, side: Sequence[Sequence[str]]) -> list[list[float]]:
     """Return the NULL probabilities of each sentence's words; none if they were not asked for."""
     if nulls is None:
         return [[] for _ in side]

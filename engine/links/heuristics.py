@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from heapq import heapify, heappop, heappush
 
-from ..errors import MxError
 from ..types import Link
 
 # (target, source) steps, in the order of Moses: straight ones first.
@@ -18,8 +17,6 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 def join_directions(method: str, fwd: Set[Link], bwd: Set[Link]) -> list[Link]:
     """Join two sets of (source, target) links by one of JOIN_METHODS; returns them sorted."""
-    if method not in JOIN_METHODS:
-        raise MxError(f"no symmetrization {method!r}; there are {', '.join(JOIN_METHODS)}")
     return sorted(JOIN_METHODS[method](fwd, bwd))
 
 

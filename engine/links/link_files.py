@@ -1,4 +1,4 @@
-"""Reads links: Pharaoh `i-j`, scored `i-j:0.93`, talp with `ipj` or `i?j` for possible links, NAACL.
+"""Reads links: Pharaoh `i-j`, scored `i-j:0.9`, talp with `ipj` or `i?j` if possible, NAACL.
 
 Inside the program indices are 0-based and the source comes first, whatever the file had. Does not
 count or score links.
@@ -140,6 +140,7 @@ class LinkSource:
 
     def open_rows(self) -> tuple[str, Iterator[LinkRow]]:
         """Return the format, and the sentence pairs, which are read while they are needed."""
+        # Standard input can be read only once. `head` ends with this call, so nothing is kept for it.
         lines, head = tee(read_lines(self.path))
         format = detect_format(head) if self.format == "auto" else self.format
         if format == "naacl":
@@ -155,7 +156,7 @@ class LinkSource:
             )
         if self.reverse:
             rows = (
-                LinkRow([_Token(j, i, *rest) for i, j, *rest in row.tokens], row.scored)
+                LinkRow([token._replace(i=token.j, j=token.i) for token in row.tokens], row.scored)
                 for row in rows
             )
         return format, rows
@@ -274,11 +275,7 @@ def _join_scores(lines: Iterable[str], name: str, scores: str) -> Iterator[str]:
 
 def uneven_files_error(path: str, found: int, wanted: int, text: str) -> InputError:
     """Return an error about a file with `found` lines where `text` has `wanted`."""
-    return InputError(
-        (
-            f"{path} has {found:,} lines or more, but {text} has {wanted:,}; "
-            if found > wanted
-            else f"{path} ends after {found:,} lines, but {text} goes on; "
-        )
-        + "both must hold the same sentence pairs in the same order"
-    )
+    problem = f"ends after {found:,} lines, but {text} goes on"
+    if found > wanted:
+        problem = f"has {found:,} lines or more, but {text} has {wanted:,}"
+    return InputError(f"{path} {problem}; both must hold the same sentence pairs in the same order")

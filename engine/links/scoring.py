@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..types import IntArray, Link, ScoredLink
-from .link_files import Gold
+from .link_files import Gold, LinkFile
 
 MEASURES = ("aer", "precision", "recall", "f1")
 
@@ -97,8 +97,8 @@ def _safe_ratio(part: _Doubles, whole: _Doubles) -> _Doubles:
 def score_counts(counts: IntArray) -> Score:
     """Score a set by its (N, 5) table, or one row: by sums, not by a mean of sentences."""
     total = counts.reshape(-1, 5).sum(axis=0)
-    aer, precision, recall, f1 = (float(value) for value in compute_measures(total))
-    return Score(aer, precision, recall, f1, LinkCounts(*(int(value) for value in total)))
+    aer, precision, recall, f1 = compute_measures(total).tolist()
+    return Score(aer, precision, recall, f1, LinkCounts(*total.tolist()))
 
 
 def score_links(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> Score:
@@ -124,7 +124,7 @@ def _resample_measures(tables: IntArray, samples: int, seed: int) -> _Doubles:
     systems, sentences, _ = tables.shape
     flat = tables.transpose(1, 0, 2).reshape(sentences, systems * 5).astype(np.float64)
     rng = np.random.default_rng(seed)
-    parts = []
+    parts: list[_Doubles] = []
     for size in _split_samples(samples, sentences):
         drawn = rng.integers(0, sentences, (size, sentences))
         # How often each sample has each sentence, by one bincount over all samples: with N = 3,
@@ -133,9 +133,8 @@ def _resample_measures(tables: IntArray, samples: int, seed: int) -> _Doubles:
         drawn += np.arange(size)[:, None] * sentences
         times = np.bincount(drawn.ravel(), minlength=size * sentences)
         sums = times.reshape(size, sentences).astype(np.float64) @ flat
-        parts.append(compute_measures(sums.reshape(size, systems, 5)))
-    drawn_measures: _Doubles = np.concatenate(parts).transpose(1, 0, 2)
-    return drawn_measures
+        parts.append(compute_measures(sums.reshape(size, systems, 5).transpose(1, 0, 2)))
+    return np.concatenate(parts, axis=1)
 
 
 def _percentile_intervals(values: _Doubles) -> dict[str, Interval]:
@@ -189,6 +188,35 @@ def _randomized_p_values(
     return np.asarray((as_large + 1) / (samples + 1), dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class ScoredSystem:
+    """One link file and what was found out about it; `compared` is against the first system."""
+
+    name: str
+    table: IntArray  # (N, 5), a row of LinkCounts for each sentence
+    score: Score
+    intervals: dict[str, Interval] | None
+    compared: Comparison | None
+
+
+def score_systems(
+    gold: LinkFile, files: Sequence[LinkFile], samples: int = 10_000, seed: int = 1
+) -> list[ScoredSystem]:
+    """Score each file, and compare all but the first with the first.
+
+    Without samples there are no intervals and no comparison.
+    """
+    systems: list[ScoredSystem] = []
+    for file in files:
+        table = count_sentences(file.all_links(), gold.sentences)
+        intervals = bootstrap_intervals(table, samples, seed) if samples else None
+        compared = None
+        if samples and systems:
+            compared = compare_systems(systems[0].table, table, samples, seed)
+        systems.append(ScoredSystem(file.name, table, score_counts(table), intervals, compared))
+    return systems
+
+
 # ---- thresholds ----
 
 
@@ -197,8 +225,6 @@ def _rank_candidates(
 ) -> tuple[_Doubles, IntArray]:
     """Return the scores of the distinct candidates from high to low (n,), and the set's counts
     when the first 0, 1, ... n of them are links (n + 1, 5)."""
-    if len(scored) != len(gold):
-        raise InputError(f"candidates for {len(scored)} sentences, but gold for {len(gold)}")
     rows: list[tuple[float, bool, bool]] = []
     for triples, wanted in zip(scored, gold, strict=True):
         best: dict[Link, float] = {}

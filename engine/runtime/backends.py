@@ -93,9 +93,9 @@ def _open_backend(
 ) -> Backend:
     try:
         if name == "cpu":
-            from .onnx_cpu import open_cpu
+            from .onnx_cpu import OnnxCpu
 
-            return open_cpu(bundle, dtype, threads)
+            return OnnxCpu(bundle, dtype, threads)
         if name == "cuda":
             check_cuda_provider()
             from .gpu.onnx_cuda import open_cuda

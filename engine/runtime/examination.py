@@ -11,6 +11,7 @@ import platform
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,17 +25,12 @@ from .backends import (
     TENSORRT_TITLES,
     GpuOptions,
     check_cuda_provider,
-    check_tensorrt,
 )
+from .onnx_cpu import VERSION
 
 LISTED_PACKAGES = (
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "cuda-bindings",
-    "tensorrt",
-    "tensorrt-rtx",
-)
+    "numpy", "onnxruntime", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "tensorrt-rtx",
+)  # fmt: skip
 LEAST_GPU_F1 = 0.98  # of links in fp16 against those of the CPU in fp32
 INSTALL_DRIVER = "install NVIDIA's driver, R580 or later: https://www.nvidia.com/drivers"
 Capability = tuple[int, int]
@@ -46,10 +42,8 @@ def list_versions() -> Iterator[str]:
     yield f"mx-align {__version__}, Python {platform.python_version()}, {platform.platform()}"
     found = []
     for name in LISTED_PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     yield "packages: " + ", ".join(found)
 
 
@@ -72,8 +66,6 @@ class Finding:
 
 def examine_backends() -> list[Finding]:
     """Examine all backends, the fastest first."""
-    from .onnx_cpu import VERSION
-
     return [
         examine_tensorrt("trt", "tensorrt"),
         examine_tensorrt("trt-rtx", "tensorrt_rtx"),
@@ -85,7 +77,6 @@ def examine_backends() -> list[Finding]:
 def examine_tensorrt(name: str, package: str) -> Finding:
     """Examine TensorRT, or TensorRT for RTX, which lacks plans for some GPUs."""
     try:
-        check_tensorrt(package)
         from .gpu.tensorrt_api import TensorrtApi
 
         api = TensorrtApi(package)
@@ -101,8 +92,6 @@ def examine_tensorrt(name: str, package: str) -> Finding:
 
 def examine_cuda() -> Finding:
     """Examine ONNX Runtime's CUDA provider; on a GPU, start it."""
-    from .onnx_cpu import VERSION
-
     try:
         check_cuda_provider()
     except BackendError:
@@ -162,22 +151,23 @@ def check_bundle_kernels(bundle: Bundle, say: Say) -> bool:
     from .gpu.kernel_checks import TABLE_HEAD, check_kernels
     from .gpu.kernels.launch import find_archive
 
-    try:
-        devices = open_devices(GpuOptions())
-    except BackendError as error:
-        say(f"kernels: not run, {error}")
-        return True
     good = True
-    for device in devices:
-        archive = find_archive(bundle, device.capability)
-        say(f"kernels on GPU {device.number}, {device.name}:")
-        if archive is None:
-            say("  the bundle has none for it; mx-export --kernels makes them")
-            continue
-        say(f"  {TABLE_HEAD}")
-        for check in check_kernels(device, archive):
-            good = good and check.is_good
-            say(f"  {check}")
+    with ExitStack() as opened:
+        try:
+            devices = open_devices(GpuOptions(), opened)
+        except BackendError as error:
+            say(f"kernels: not run, {error}")
+            return True
+        for device in devices:
+            archive = find_archive(bundle, device.capability)
+            say(f"kernels on GPU {device.number}, {device.name}:")
+            if archive is None:
+                say("  the bundle has none for it; mx-export --kernels makes them")
+                continue
+            say(f"  {TABLE_HEAD}")
+            for check in check_kernels(device, archive):
+                good = good and check.is_good
+                say(f"  {check}")
     return good
 
 

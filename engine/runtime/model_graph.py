@@ -5,7 +5,7 @@ Reads the bytes of the file itself, so that the engine does without the onnx pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from ..bundle.protobuf import encode_field, read_fields
 
@@ -14,6 +14,7 @@ OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")  # 3 x (B, S, T), (B,
 DOMAIN = "mx"  # of our ops, each a function of the graph made of standard ops
 # Ops of the graph -> the kernels that can stand in for them. A graph need not have any of them.
 KERNEL_OF_OP = {"StaticAttention": "static_attention", "LeakyAttention": "leaky_attention"}
+PLUGIN_MARK = b"plugin_namespace"  # the attribute of nodes that `mark_plugins` marked
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_NODE = 7, 1
@@ -23,14 +24,10 @@ _ATTRIBUTE_NAME, _ATTRIBUTE_TEXT, _ATTRIBUTE_IS_TEXT = 1, 4, b"\xa0\x01\x03"  # 
 
 def count_op(graph: bytes, op: str) -> int:
     """Count the calls of an op of ours."""
-    nodes = (
-        node.value
-        for part in read_fields(graph)
-        if part.number == _MODEL_GRAPH and isinstance(part.value, memoryview)
-        for node in read_fields(part.value)
-        if node.number == _GRAPH_NODE
+    parts = _read_messages(graph, _MODEL_GRAPH)
+    return sum(
+        _calls_ours(node, [op]) for part in parts for node in _read_messages(part, _GRAPH_NODE)
     )
-    return sum(isinstance(node, memoryview) and _calls_ours(bytes(node), [op]) for node in nodes)
 
 
 def link_outputs(graph: bytes) -> tuple[str, str]:
@@ -60,7 +57,7 @@ def mark_plugins(graph: bytes, ops: Collection[str], namespace: str) -> bytes:
     """
     attribute = encode_field(
         _NODE_ATTRIBUTE,
-        encode_field(_ATTRIBUTE_NAME, b"plugin_namespace")
+        encode_field(_ATTRIBUTE_NAME, PLUGIN_MARK)
         + encode_field(_ATTRIBUTE_TEXT, namespace.encode())
         + _ATTRIBUTE_IS_TEXT,
     )
@@ -73,14 +70,16 @@ def mark_plugins(graph: bytes, ops: Collection[str], namespace: str) -> bytes:
     )
 
 
-def _calls_ours(node: bytes, ops: Collection[str]) -> bool:
-    values = {
-        field.number: bytes(field.value)
-        for field in read_fields(node)
-        if isinstance(field.value, memoryview)
-    }
-    is_ours = values.get(_NODE_DOMAIN) == DOMAIN.encode()
-    return is_ours and values.get(_NODE_TYPE, b"").decode() in ops
+def _calls_ours(node: bytes | memoryview, ops: Collection[str]) -> bool:
+    kind, domain = (b"".join(_read_messages(node, number)) for number in (_NODE_TYPE, _NODE_DOMAIN))
+    return domain == DOMAIN.encode() and kind.decode() in ops
+
+
+def _read_messages(message: bytes | memoryview, number: int) -> Iterator[memoryview]:
+    """Yield the content of every field of this number that holds text or a message."""
+    for field in read_fields(message):
+        if field.number == number and isinstance(field.value, memoryview):
+            yield field.value
 
 
 def _change_fields(message: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:

@@ -32,9 +32,9 @@ class OnnxCpu:
     grain = 1
     finds_links = False
 
-    def __init__(self, bundle: Bundle, dtype: str, workers: int) -> None:
-        self.dtype = dtype
-        self.workers = workers
+    def __init__(self, bundle: Bundle, dtype: str | None, workers: int) -> None:
+        self.dtype = dtype = bundle.choose_dtype(dtype, "cpu")
+        self.workers = workers  # calls of `run` at a time
         graph = bundle.read_graph(dtype)
         self._session = start_session(graph, [CPU], f"{bundle.path} ({dtype})")
         self._link_outputs = link_outputs(graph)
@@ -51,16 +51,16 @@ class OnnxCpu:
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, Floats]:
         check_outputs(outputs, self._outputs)
-        feeds = {name: self._input_rows(name, getattr(batch, name)) for name in INPUTS}
+        feeds = {}
+        for name, kind in self._input_types.items():
+            rows = getattr(batch, name)
+            # A batch of one loses its first axis inside some kernels, which then add up in another
+            # order; with a twin it is computed as in every other batch, to the last bit.
+            rows = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
+            feeds[name] = np.ascontiguousarray(rows, kind)
         with flush_subnormals():
             arrays = self._session.run(list(outputs), feeds)
         return {name: array[: len(batch.src)] for name, array in zip(outputs, arrays, strict=True)}
-
-    def _input_rows(self, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # A batch of one loses its first axis inside some kernels, which then add up in another
-        # order; with a twin it is computed as in every other batch, to the last bit.
-        rows = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
-        return np.ascontiguousarray(rows, self._input_types[name])
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
         """Find links as GPUs do, for comparisons: `run` and decoding are faster on a CPU."""
@@ -70,11 +70,6 @@ class OnnxCpu:
 
     def describe(self) -> str:
         return f"ONNX Runtime {VERSION}, {self.name}, {self.dtype}"
-
-
-def open_cpu(bundle: Bundle, dtype: str | None, threads: int) -> OnnxCpu:
-    """Open a bundle for `threads` calls at a time."""
-    return OnnxCpu(bundle, bundle.choose_dtype(dtype, "cpu"), threads)
 
 
 def check_outputs(wanted: Sequence[str], available: set[str]) -> None:

@@ -104,17 +104,11 @@ def symmetrize(
     counts = np.array([len(src) for src, *_ in found], np.int32)
     starts = (np.cumsum(counts) - counts).astype(np.int32)
     src, tgt, scores = (
-        np.concatenate([row[i] for row in found] or [np.zeros(0, np.float32)]) for i in range(3)
+        np.concatenate([row[i] for row in found] or [np.zeros(0)]).astype(kind)
+        for i, kind in enumerate((np.int32, np.int32, np.float32))
     )
     sentence = np.array([row[3] for row in found], np.float32)
-    return PackedLinks(
-        counts,
-        starts,
-        src.astype(np.int32),
-        tgt.astype(np.int32),
-        scores.astype(np.float32),
-        sentence,
-    )
+    return PackedLinks(counts, starts, src, tgt, scores, sentence)
 
 
 def _find_pair_links(

@@ -10,17 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..alignment import (
-    Alignment,
-    build_alignments,
-    chunk_sentences,
-    sentence_words,
-    unzip_pairs,
-)
+from ..alignment import Alignment, build_alignments, chunk_sentences, unzip_pairs
 from ..errors import InputError, MxError
 from ..links.formats import LinkFormat
 from ..text.files import open_output, read_pairs
-from ..types import Pairs, Words
+from ..types import Words
 from ..version import __version__
 from .learning import OnProgress, learn_model
 from .model import StatisticalModel
@@ -30,10 +24,6 @@ from .settings import THRESHOLD, LearningSettings
 # Pairs held while learning and while aligning: enough to fill the blocks.
 _LEARN_CHUNK, _ALIGN_CHUNK = 1 << 15, 10_000
 _PROGRESS_PAIRS = 100_000
-
-
-def _ignore_progress(message: str) -> None:
-    """Tell nobody."""
 
 
 class StatisticalAligner:
@@ -56,34 +46,26 @@ class StatisticalAligner:
         src: Iterable[str | Words],
         tgt: Iterable[str | Words],
         *,
-        lowercase: bool = LearningSettings.lowercase,
         threshold: float = THRESHOLD,
-        max_pairs: int = LearningSettings.max_pairs,
-        max_cells: int = LearningSettings.max_cells,
-        max_words: int = LearningSettings.max_words,
-        ibm1_rounds: int = LearningSettings.ibm1_rounds,
-        hmm_rounds: int = LearningSettings.hmm_rounds,
-        on_progress: OnProgress = _ignore_progress,
+        on_progress: OnProgress = lambda message: None,
+        **settings: Any,
     ) -> StatisticalAligner:
         """Learn from parallel sentences: lines, split at spaces and tabs, or sequences of words.
 
         Both are read once, side by side.
 
         Args:
-            lowercase: compare words in lower case; advised where the text has not been lowercased.
             threshold: lowest score of a link, above 0 and at most 1.
-            max_pairs: learn from an even sample of at most so many pairs.
-            max_cells: the limit on source words x target words, summed over the pairs; bounds time
-                and memory (about 60 bytes for each pair of words that meet).
-            max_words: leave out pairs with more words on a side; they can still be aligned.
-            ibm1_rounds, hmm_rounds: rounds of learning, without and with word order.
             on_progress: called with one line before each step.
+            settings: fields of `LearningSettings`, such as lowercase=True (compare words in lower
+                case; advised where the text has not been lowercased), max_pairs (learn from an even
+                sample of at most so many pairs), max_cells (the limit on source words x target
+                words, summed over the pairs; bounds time and memory, about 60 bytes for each pair
+                of words that meet), max_words (leave out pairs with more words on a side; they can
+                still be aligned), ibm1_rounds and hmm_rounds (without and with word order).
         """
-        settings = LearningSettings(
-            lowercase, max_pairs, max_cells, max_words, ibm1_rounds, hmm_rounds
-        )
         chunks = chunk_sentences(src, tgt, _LEARN_CHUNK)
-        return cls(learn_model(chunks, settings, on_progress), threshold)
+        return cls(learn_model(chunks, LearningSettings(**settings), on_progress), threshold)
 
     @classmethod
     def learn_files(cls, src: str | Path, tgt: str | Path, **settings: Any) -> StatisticalAligner:
@@ -117,7 +99,7 @@ class StatisticalAligner:
 
     def align_pair(self, src: str | Words, tgt: str | Words) -> Alignment:
         """Return the links of one pair."""
-        return self.align_batch([src], [tgt])[0]
+        return next(self.align([src], [tgt]))
 
     def align_batch(
         self, src: Sequence[str | Words], tgt: Sequence[str | Words]
@@ -125,8 +107,7 @@ class StatisticalAligner:
         """Return the links of some pairs."""
         if len(src) != len(tgt):
             raise InputError(f"{len(src)} source sentences but {len(tgt)} target sentences")
-        pairs = Pairs(0, list(map(sentence_words, src)), list(map(sentence_words, tgt)))
-        return build_alignments(pairs, self.model.find_links(pairs, self.threshold))
+        return list(self.align(src, tgt, chunk=max(1, len(src))))
 
     def align_files(
         self,
@@ -135,7 +116,7 @@ class StatisticalAligner:
         output: str | Path,
         *,
         scores: str | Path | None = None,
-        on_progress: OnProgress = _ignore_progress,
+        on_progress: OnProgress = lambda message: None,
     ) -> int:
         """Write a line of links `0-0 1-2` for each pair of lines of two files; return their number.
 
@@ -144,13 +125,11 @@ class StatisticalAligner:
         """
         on_progress("aligning")
         done = 0
-        outputs = [(output, LinkFormat("pharaoh"))] + (
-            [(scores, LinkFormat("scored"))] if scores else []
-        )
+        kinds = {"pharaoh": output, **({"scored": scores} if scores else {})}
         with ExitStack() as stack:
             files = [
-                (stack.enter_context(open_output(path, whole=True)), format_links)
-                for path, format_links in outputs
+                (stack.enter_context(open_output(path, whole=True)), LinkFormat(kind))
+                for kind, path in kinds.items()
             ]
             for pairs in chunk_sentences(*unzip_pairs(read_pairs(src, tgt)), _ALIGN_CHUNK):
                 links = self.model.find_links(pairs, self.threshold)

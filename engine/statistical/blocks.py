@@ -40,20 +40,22 @@ class Vocabulary(dict[str, int]):
 
     def __init__(self, lowercase: bool, known: Mapping[str, int] | None = None) -> None:
         super().__init__()
-        self.new_words: list[str] = []  # numbered on from those that are known
         self._lowercase = lowercase
         self._known = known or {}
-        self._new: dict[str, int] = {}
+        self._new: dict[str, int] = {}  # numbered on from those that are known
 
     def __missing__(self, word: str) -> int:
         seen = normalize_word(word, self._lowercase)
         number = self._known.get(seen)
         if number is None:
             number = self._new.setdefault(seen, len(self._known) + len(self._new))
-            if len(self._new) > len(self.new_words):
-                self.new_words.append(seen)
         self[word] = number
         return number
+
+    @property
+    def new_words(self) -> list[str]:
+        """The words that were not known, in the order of their numbers."""
+        return list(self._new)
 
 
 @dataclass(frozen=True)
@@ -112,23 +114,18 @@ def sample_pairs(
     """
     # Kept is every `every`-th pair of the text: 0 4 8 ..., whatever the chunks are.
     every, n_read, n_held = 1, 0, 0
-    parts: list[tuple[SentenceIds, SentenceIds]] = []
-
-    def join_parts() -> tuple[SentenceIds, SentenceIds]:
-        return SentenceIds.join([s for s, _ in parts]), SentenceIds.join([t for _, t in parts])
-
+    held: list[list[SentenceIds]] = [[], []]
     for chunk in chunks:
         first = -n_read % every
         n_read += len(chunk.src)
-        taken = chunk.src[first::every], chunk.tgt[first::every]
-        parts.append((encode_sentences(taken[0], src), encode_sentences(taken[1], tgt)))
-        n_held += len(taken[0])
+        n_held += len(chunk.src[first::every])
+        for parts, side, words in zip(held, (chunk.src, chunk.tgt), (src, tgt), strict=True):
+            parts.append(encode_sentences(side[first::every], words))
         while n_held > max_pairs:
             second = np.arange(0, n_held, 2)
-            sides = join_parts()
-            parts = [(sides[0].take(second), sides[1].take(second))]
+            held = [[SentenceIds.join(parts).take(second)] for parts in held]
             every, n_held = 2 * every, len(second)
-    return *join_parts(), n_read
+    return SentenceIds.join(held[0]), SentenceIds.join(held[1]), n_read
 
 
 def limit_cells(
@@ -165,25 +162,36 @@ class PairBlock:
         return len(self.rows) * self.S * self.T
 
 
-def make_blocks(n_src: Ints, n_tgt: Ints) -> list[PairBlock]:
-    """Sort all pairs with words on both sides into blocks, by their numbers of words."""
+def make_blocks(src: SentenceIds, tgt: SentenceIds) -> list[list[PairBlock]]:
+    """Sort all pairs with words on both sides into blocks, by their numbers of words.
+
+    Returns groups of consecutive blocks, of about _GROUP_CELLS cells each.
+    """
+    n_src, n_tgt = src.lengths, tgt.lengths
     use = (n_src > 0) & (n_tgt > 0) & (n_src * n_tgt <= _MAX_CELLS)
     use &= np.maximum(n_src, n_tgt) <= _MAX_WORDS
     rows = np.flatnonzero(use)
+    if not len(rows):
+        return []
     # Pairs of the same padded size come together; within a size they keep their order, so that the
     # same text gives the same sums.
     S, T = _round_lengths(n_src[rows]), _round_lengths(n_tgt[rows])
     order = np.lexsort((rows, T, S))
     rows, S, T = rows[order], S[order], T[order]
     changes = np.flatnonzero((np.diff(S) != 0) | (np.diff(T) != 0)) + 1
-    blocks = []
+    groups: list[list[PairBlock]] = []
+    size = _GROUP_CELLS  # cells of the last group
     for start, end in zip([0, *changes], [*changes, len(rows)], strict=True):
-        if start < end:
-            s, t = int(S[start]), int(T[start])
-            step = max(1, _BLOCK_CELLS // (s * t))
-            for first in range(start, end, step):
-                blocks.append(PairBlock(rows[first : min(end, first + step)], s, t))
-    return blocks
+        s, t = int(S[start]), int(T[start])
+        step = max(1, _BLOCK_CELLS // (s * t))
+        for first in range(start, end, step):
+            block = PairBlock(rows[first : min(end, first + step)], s, t)
+            if size + block.cells > _GROUP_CELLS:
+                groups.append([])
+                size = 0
+            groups[-1].append(block)
+            size += block.cells
+    return groups
 
 
 def _round_lengths(lengths: Ints) -> Ints:
@@ -191,19 +199,6 @@ def _round_lengths(lengths: Ints) -> Ints:
     unit = 1 << np.maximum(0, np.ceil(np.log2(np.maximum(lengths, 1) / 16))).astype(np.int64)
     rounded: Ints = -(-lengths // unit) * unit
     return rounded
-
-
-def group_blocks(blocks: Sequence[PairBlock]) -> list[list[PairBlock]]:
-    """Put consecutive blocks together, up to _GROUP_CELLS cells."""
-    groups: list[list[PairBlock]] = []
-    size = _GROUP_CELLS
-    for block in blocks:
-        if size + block.cells > _GROUP_CELLS:
-            groups.append([])
-            size = 0
-        groups[-1].append(block)
-        size += block.cells
-    return groups
 
 
 def cells_by_block(blocks: Iterable[PairBlock], cells: Ints) -> Iterator[tuple[PairBlock, Ints]]:

@@ -184,27 +184,22 @@ class HmmPair:
         block: PairBlock,
         sides: tuple[SentenceIds, SentenceIds],
         emissions: tuple[Floats, Floats],
-        moves: tuple[MoveCounts, MoveCounts] | None = None,
+        moves: tuple[MoveCounts | None, MoveCounts | None] = (None, None),
     ) -> tuple[Floats, Floats]:
-        """Return posteriors of the links by fwd and by bwd, both (T, B, S)."""
+        """Return posteriors of the links by fwd and by bwd, both (T, B, S); adds to `moves`."""
         n_src, n_tgt = (side.lengths[block.rows] for side in sides)
+        # The words of the steps are -1 in padding, where emissions are 0 anyway.
         src, tgt = sides[0].pad(block.rows, block.S), sides[1].pad(block.rows, block.T)
-        fwd = self._posteriors(self.fwd, emissions[0], tgt.T, n_src, n_tgt, moves and moves[0])
         turned = np.ascontiguousarray(emissions[1].transpose(2, 1, 0))
-        bwd = self._posteriors(self.bwd, turned, src.T, n_tgt, n_src, moves and moves[1])
-        return fwd, bwd.transpose(2, 1, 0)
-
-    def _posteriors(
-        self,
-        direction: Direction,
-        emission: Floats,
-        words: Ints,  # (T, B) of the steps; -1 in padding, where emissions are 0 anyway
-        n_states: Ints,
-        n_steps: Ints,
-        moves: MoveCounts | None,
-    ) -> Floats:
-        """Return the posteriors of one direction, (T, B, S) in its own terms."""
-        null = direction.null[np.minimum(words, len(direction.null) - 1)]
-        if not self.moves_matter:
-            return ibm1_posteriors(emission, null, n_states, self.null_prob)
-        return hmm_posteriors(emission, null, n_states, n_steps, direction, self.null_prob, moves)
+        found = []
+        for direction, emission, words, n_states, n_steps, seen in (
+            (self.fwd, emissions[0], tgt.T, n_src, n_tgt, moves[0]),
+            (self.bwd, turned, src.T, n_tgt, n_src, moves[1]),
+        ):
+            null = direction.null[np.minimum(words, len(direction.null) - 1)]
+            if self.moves_matter:
+                weights = direction, self.null_prob, seen
+                found.append(hmm_posteriors(emission, null, n_states, n_steps, *weights))
+            else:
+                found.append(ibm1_posteriors(emission, null, n_states, self.null_prob))
+        return found[0], found[1].transpose(2, 1, 0)

@@ -24,21 +24,8 @@ import numpy.typing as npt
 
 from ..errors import InputError, MxError
 from ..types import Floats, Pairs
-from .blocks import (
-    PADDING_KEY,
-    Ints,
-    SentenceIds,
-    Vocabulary,
-    cell_keys,
-    cells_by_block,
-    group_blocks,
-    limit_cells,
-    make_blocks,
-    merge_counts,
-    pair_keys,
-    sample_pairs,
-    split_keys,
-)
+from . import blocks
+from .blocks import Ints, SentenceIds
 from .hmm import Direction, HmmPair, MoveCounts, smooth_counts
 from .model import LEAST_PROBABILITY, StatisticalModel
 from .settings import LearningSettings
@@ -59,9 +46,9 @@ def learn_model(
 
     The same pairs in the same order give the same model.
     """
-    words = Vocabulary(settings.lowercase), Vocabulary(settings.lowercase)
-    src, tgt, n_read = sample_pairs(chunks, settings.max_pairs, *words)
-    src, tgt = limit_cells(src, tgt, settings.max_words, settings.max_cells)
+    words = blocks.Vocabulary(settings.lowercase), blocks.Vocabulary(settings.lowercase)
+    src, tgt, n_read = blocks.sample_pairs(chunks, settings.max_pairs, *words)
+    src, tgt = blocks.limit_cells(src, tgt, settings.max_words, settings.max_cells)
     n_learned = len(src.lengths)
     if not n_learned:
         raise InputError(
@@ -92,9 +79,9 @@ class _Learner:
         settings: LearningSettings,
     ) -> None:
         self.sides, self.words, self.settings = sides, words, settings
-        blocks = make_blocks(sides[0].lengths, sides[1].lengths)
-        self.groups = group_blocks(blocks)
-        self.cells = _allocate_on_disk(sum(block.cells for block in blocks))
+        self.groups = blocks.make_blocks(*sides)
+        n_cells = sum(block.cells for block in chain.from_iterable(self.groups))
+        self.cells = _allocate_on_disk(n_cells)
         self.occurrences = tuple(
             np.bincount(side.ids, minlength=len(known))
             for side, known in zip(sides, words, strict=True)
@@ -109,28 +96,28 @@ class _Learner:
 
     def _number_cells(self) -> tuple[Ints, Ints]:
         """Fill self.cells; return the source and the target word of each parameter."""
-        keys, counts = np.array([PADDING_KEY]), np.zeros(1, np.int64)
+        keys, counts = np.array([blocks.PADDING_KEY]), np.zeros(1, np.int64)
         for group in self.groups:
-            found = np.unique(cell_keys(group, *self.sides), return_counts=True)
-            keys, counts = merge_counts(keys, counts, *found)
+            found = np.unique(blocks.cell_keys(group, *self.sides), return_counts=True)
+            keys, counts = blocks.merge_counts(keys, counts, *found)
         counts[0] = np.iinfo(np.int64).max  # padding has number 0
         order = np.argsort(-counts, kind="stable")
         rank = np.empty(len(keys), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         start = 0
         for group in self.groups:
-            found_keys, place = np.unique(cell_keys(group, *self.sides), return_inverse=True)
+            found_keys, place = np.unique(blocks.cell_keys(group, *self.sides), return_inverse=True)
             numbers = rank[np.searchsorted(keys, found_keys)]
             self.cells[start : start + len(place)] = numbers[place]
             start += len(place)
-        src, tgt = split_keys(keys[order])
+        src, tgt = blocks.split_keys(keys[order])
         return src.astype(np.int32), tgt.astype(np.int32)
 
     def _make_prior(self) -> tuple[SpellingPrior, Ints]:
         """Return the prior, which knows nothing yet, and the pair of classes of each parameter."""
         settings, numbers = self.settings, dict[str, int]()
         src, tgt = (number_prefixes(words, settings.prefix_length, numbers) for words in self.words)
-        keys = pair_keys(src[self.src_of], tgt[self.tgt_of])
+        keys = blocks.pair_keys(src[self.src_of], tgt[self.tgt_of])
         keys, class_of = np.unique(keys, return_inverse=True)
         shares = prefix_shares(self.occurrences[0], src), prefix_shares(self.occurrences[1], tgt)
         weights = settings.prefix_weight, settings.cognate_weight
@@ -166,16 +153,12 @@ class _Learner:
     def _expected_counts(self) -> tuple[npt.NDArray[np.float64], tuple[MoveCounts, MoveCounts]]:
         """Return how often each parameter is expected, both directions agreeing, and each move."""
         counts = np.zeros(len(self.fwd))
-        moves = tuple(MoveCounts.zeros(self.settings.max_jump) for _ in range(2))
+        max_jump = self.settings.max_jump
+        moves = MoveCounts.zeros(max_jump), MoveCounts.zeros(max_jump)
         recent, n_recent = np.zeros(len(counts), np.float32), 0
-        for block, cells in cells_by_block(chain.from_iterable(self.groups), self.cells):
+        for block, cells in blocks.cells_by_block(chain.from_iterable(self.groups), self.cells):
             emissions = self.fwd[cells], self.bwd[cells]
-            p, q = self.hmms.link_posteriors(
-                block,
-                self.sides,
-                emissions,
-                (moves[0], moves[1]) if self.hmms.moves_matter else None,
-            )
+            p, q = self.hmms.link_posteriors(block, self.sides, emissions, moves)
             np.add.at(recent, cells.ravel(), (p * q).ravel())
             n_recent += block.cells
             if n_recent > _FLUSH_CELLS:
@@ -183,7 +166,7 @@ class _Learner:
                 recent[:], n_recent = 0, 0
         counts += recent
         counts[0] = 0
-        return counts, (moves[0], moves[1])
+        return counts, moves
 
     def _update_translations(self) -> None:
         """Make probabilities of the counts and the prior: the M-step."""
@@ -212,19 +195,12 @@ class _Learner:
         kept = np.flatnonzero(self.counts > _LEAST_COUNT)
         if not len(kept):
             kept = 1 + np.argmax(self.counts[1:], keepdims=True)
-        keys = pair_keys(self.src_of[kept], self.tgt_of[kept])
+        keys = blocks.pair_keys(self.src_of[kept], self.tgt_of[kept])
         order = np.argsort(keys)
-        kept = kept[order]
+        table = keys[order], self.fwd[kept[order]], self.bwd[kept[order]]
+        n_learned, prior = len(self.sides[0].lengths), self.prior.prune()
         return StatisticalModel(
-            self.settings,
-            *self.words,
-            keys[order],
-            self.fwd[kept],
-            self.bwd[kept],
-            *self.totals,
-            len(self.sides[0].lengths),
-            self.prior.prune(),
-            self.hmms,
+            self.settings, *self.words, *table, *self.totals, n_learned, prior, self.hmms
         )
 
 

@@ -14,18 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Floats, IntArray, Links, Pairs
-from .blocks import (
-    PADDING_KEY,
-    Ints,
-    Vocabulary,
-    cell_keys,
-    cells_by_block,
-    encode_sentences,
-    find_keys,
-    group_blocks,
-    make_blocks,
-    split_keys,
-)
+from . import blocks
+from .blocks import Ints, Vocabulary
 from .hmm import HmmPair
 from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes
@@ -52,12 +42,9 @@ class StatisticalModel:
     hmms: HmmPair
 
     @cached_property
-    def _src_ids(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.src_words)}
-
-    @cached_property
-    def _tgt_ids(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.tgt_words)}
+    def _word_ids(self) -> list[dict[str, int]]:
+        both = (self.src_words, self.tgt_words)
+        return [{word: number for number, word in enumerate(words)} for words in both]
 
     @cached_property
     def _prefixes(self) -> dict[str, int]:
@@ -72,17 +59,16 @@ class StatisticalModel:
         Confidence is the geometric mean of both directions' posteriors. A pair has none if a side
         is empty or too long (`make_blocks`).
         """
-        lowercase = self.settings.lowercase
-        src, tgt = Vocabulary(lowercase, self._src_ids), Vocabulary(lowercase, self._tgt_ids)
-        sides = encode_sentences(pairs.src, src), encode_sentences(pairs.tgt, tgt)
+        src, tgt = (Vocabulary(self.settings.lowercase, known) for known in self._word_ids)
+        sides = blocks.encode_sentences(pairs.src, src), blocks.encode_sentences(pairs.tgt, tgt)
         model = self._add_words(src.new_words, tgt.new_words)
         none = np.zeros(0, np.int64)
         found: list[tuple[Any, ...]] = [(none, none, none, none.astype(np.float32))]
-        for group in group_blocks(make_blocks(sides[0].lengths, sides[1].lengths)):
+        for group in blocks.make_blocks(*sides):
             # Look each pair of words up once, not in every cell where it stands.
-            keys, place = np.unique(cell_keys(group, *sides), return_inverse=True)
+            keys, place = np.unique(blocks.cell_keys(group, *sides), return_inverse=True)
             fwd, bwd = model._translations(keys)
-            for block, cells in cells_by_block(group, place):
+            for block, cells in blocks.cells_by_block(group, place):
                 p, q = self.hmms.link_posteriors(block, sides, (fwd[cells], bwd[cells]))
                 # A rare word may collect links in one direction that the other does not believe.
                 score = np.sqrt(p * q)
@@ -113,14 +99,14 @@ class StatisticalModel:
     def _translations(self, keys: Ints) -> tuple[Floats, Floats]:
         """Return what each pair of words is worth, fwd and bwd: as learned, or what its prior
         alone gives where the two were never linked."""
-        place, known = find_keys(self.keys, keys)
-        src, tgt = split_keys(keys)
+        place, known = blocks.find_keys(self.keys, keys)
+        src, tgt = blocks.split_keys(keys)
         fwd, bwd = self.prior.pseudo_counts(src, tgt)
 
         def choose_value(learned: Floats, counts: Any, totals: Any) -> Floats:
             guess = np.clip(counts / np.maximum(totals, 1e-3), LEAST_PROBABILITY, 1)
             chosen = np.where(known, learned[place], guess).astype(np.float32)
-            chosen[keys == PADDING_KEY] = 0
+            chosen[keys == blocks.PADDING_KEY] = 0
             return chosen
 
         return (

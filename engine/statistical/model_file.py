@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from ..errors import InputError, MxError
 from ..storage import atomic_write
-from .blocks import Ints, pair_keys, split_keys
+from .blocks import pair_keys, split_keys
 from .hmm import Direction, HmmPair
 from .model import StatisticalModel
 from .settings import LearningSettings
@@ -72,16 +72,16 @@ def save_model(model: StatisticalModel, path: str | Path) -> None:
     """Write the model; the file appears when it is complete."""
     n_classes = int(max(model.prior.src_class.max(), model.prior.tgt_class.max())) + 1
     arrays: Arrays = {
-        **dict(zip(("src_words", "src_lengths"), _pack_strings(model.src_words), strict=True)),
-        **dict(zip(("tgt_words", "tgt_lengths"), _pack_strings(model.tgt_words), strict=True)),
+        **_pack_strings("src", model.src_words),
+        **_pack_strings("tgt", model.tgt_words),
         **_pack_table("pair", model, len(model.src_words)),
         "src_totals": model.src_totals,
         "tgt_totals": model.tgt_totals,
         "src_share": model.prior.src_share,
         "tgt_share": model.prior.tgt_share,
         **_pack_table("class", model.prior, n_classes),
-        **{f"fwd_{f.name}": getattr(model.hmms.fwd, f.name) for f in fields(Direction)},
-        **{f"bwd_{f.name}": getattr(model.hmms.bwd, f.name) for f in fields(Direction)},
+        **{f"fwd_{name}": values for name, values in vars(model.hmms.fwd).items()},
+        **{f"bwd_{name}": values for name, values in vars(model.hmms.bwd).items()},
     }
     arrays = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _TYPES.items()}
     header = {
@@ -91,17 +91,16 @@ def save_model(model: StatisticalModel, path: str | Path) -> None:
         "pairs": model.n_learned,
         "sha256": _hash_arrays(arrays),
     }
-    members: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
-    members |= arrays
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with atomic_write(path) as file:
-        np.savez_compressed(file, **members)
+        np.savez_compressed(file, header=text, **arrays)
 
 
-def _pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Return strings as UTF-8 bytes, one after the other, and the length of each."""
-    encoded = [string.encode() for string in strings]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    return np.frombuffer(b"".join(encoded), np.uint8), lengths
+def _pack_strings(side: str, words: Sequence[str]) -> Arrays:
+    """Pack words as UTF-8 bytes, one after the other, and the length of each."""
+    encoded = [word.encode() for word in words]
+    lengths = np.array(list(map(len, encoded)))
+    return {f"{side}_words": np.frombuffer(b"".join(encoded), np.uint8), f"{side}_lengths": lengths}
 
 
 def _pack_table(name: str, table: StatisticalModel | SpellingPrior, n_rows: int) -> Arrays:
@@ -132,49 +131,45 @@ def load_model(path: str | Path) -> StatisticalModel:
         return _unpack_model(header, arrays)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; write it with mx-seed --save") from None
-    except _OtherVersion:
-        raise InputError(
-            f"{path} is a statistical model of another version; learn it again"
-        ) from None
+    except InputError:
+        raise
     except (OSError, EOFError, ValueError, KeyError, TypeError, MxError, *_ZIP_ERRORS) as error:
         raise InputError(f"{path} is not a statistical model ({error}); learn it again") from error
-
-
-class _OtherVersion(Exception):
-    """The file was written by another version of this module."""
 
 
 def _read_members(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Arrays]:
     """Read header and arrays, after a look at their names and sizes."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    if "header" not in members:
-        raise _OtherVersion if "format" in members else ValueError("it has no header")
-    if members["header"].file_size > _MAX_HEADER:
-        raise ValueError("its header is too large")
+    other = InputError(
+        f"{archive.filename} is a statistical model of another version; learn it again"
+    )
+    if "header" not in members:  # as version 1 had none
+        raise other if "format" in members else ValueError("it has no header")
+    _require(members["header"].file_size <= _MAX_HEADER, "its header is too large")
     header = json.loads(_read_array(archive, members.pop("header"), "u1").tobytes())
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise ValueError("its header is another's")
+    ours = isinstance(header, dict) and header.get("format") == _FORMAT
+    _require(ours, "its header is another's")
     if header.get("version") != _VERSION:
-        raise _OtherVersion
-    if set(members) != set(_TYPES):
-        raise ValueError(f"wrong arrays: {', '.join(sorted(set(members) ^ set(_TYPES)))}")
-    if sum(info.file_size for info in members.values()) > _MAX_BYTES:
-        raise ValueError(f"it would take more than {_MAX_BYTES >> 30} GB")
+        raise other
+    wrong = ", ".join(sorted(set(members) ^ set(_TYPES)))
+    _require(not wrong, f"wrong arrays: {wrong}")
+    size = sum(info.file_size for info in members.values())
+    _require(size <= _MAX_BYTES, f"it would take more than {_MAX_BYTES >> 30} GB")
     arrays = {name: _read_array(archive, members[name], kind) for name, kind in _TYPES.items()}
-    if header["sha256"] != _hash_arrays(arrays):
-        raise ValueError("its arrays are not those it was written with")
+    same = header["sha256"] == _hash_arrays(arrays)
+    _require(same, "its arrays are not those it was written with")
     return header, arrays
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, kind: str) -> npt.NDArray[Any]:
     """Read a member, whose size must be what the shape in it says, before anything is allocated."""
     with archive.open(info) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError(f"{info.filename} has another version of NumPy's format")
+        known = np.lib.format.read_magic(file) == (1, 0)
+        _require(known, f"{info.filename} has another version of NumPy's format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         size = info.file_size - file.tell()
-        if dtype != np.dtype(kind) or len(shape) != 1 or shape[0] * dtype.itemsize != size:
-            raise ValueError(f"{info.filename} has the wrong type or size")
+        fits = dtype == np.dtype(kind) and len(shape) == 1 and shape[0] * dtype.itemsize == size
+        _require(fits, f"{info.filename} has the wrong type or size")
         return np.frombuffer(file.read(size), dtype)
 
 
@@ -186,17 +181,17 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
         _require(isinstance(value, int) or not whole, f"{name} must be a whole number")
     n_learned = header["pairs"]
     _require(isinstance(n_learned, int) and n_learned > 0, "it learned from no pairs")
-    src_words = _unpack_strings(arrays["src_words"], arrays["src_lengths"])
-    tgt_words = _unpack_strings(arrays["tgt_words"], arrays["tgt_lengths"])
+    src_words, tgt_words = (_unpack_strings(side, arrays) for side in ("src", "tgt"))
     V, W, J = len(src_words), len(tgt_words), settings.max_jump
     numbers: dict[str, int] = {}
     src_class, tgt_class = (
         number_prefixes(words, settings.prefix_length, numbers) for words in (src_words, tgt_words)
     )
-    sizes = {"src_totals": V, "tgt_totals": W, "src_share": V, "tgt_share": W}
-    for side, n in (("fwd", W), ("bwd", V)):
-        sizes |= {f"{side}_null": n + 1, f"{side}_jump": 2 * J + 1}
-        sizes |= {f"{side}_start": J + 1, f"{side}_end": J + 1}
+    sizes = {
+        "src_totals": V, "tgt_totals": W, "src_share": V, "tgt_share": W,
+        "fwd_null": W + 1, "fwd_jump": 2 * J + 1, "fwd_start": J + 1, "fwd_end": J + 1,
+        "bwd_null": V + 1, "bwd_jump": 2 * J + 1, "bwd_start": J + 1, "bwd_end": J + 1,
+    }  # fmt: skip
     for name, size in sizes.items():
         _require(len(arrays[name]) == size, f"{name} has {len(arrays[name])} values, not {size}")
         _require(_all_between(arrays[name], 0, math.inf), f"{name} has impossible values")
@@ -219,8 +214,9 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
     )  # fmt: skip
 
 
-def _unpack_strings(packed: npt.NDArray[np.uint8], lengths: Ints) -> list[str]:
-    """Return the strings that `_pack_strings` packed."""
+def _unpack_strings(side: str, arrays: Arrays) -> list[str]:
+    """Return the words that `_pack_strings` packed."""
+    packed, lengths = arrays[f"{side}_words"], arrays[f"{side}_lengths"]
     _require(0 < len(lengths) <= _MAX_WORDS, "a language has no words, or far too many")
     _require(_all_between(lengths, 0, len(packed)), "a word has an impossible length")
     ends = np.cumsum(lengths, dtype=np.int64)

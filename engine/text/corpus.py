@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 from typing import Protocol
 
 from ..errors import InputError
-from ..types import ChunkNote, Pairs, Words
+from ..types import Pairs, Words
 from .files import count_lines, read_lines, read_pairs
 from .words import split_words
 
@@ -26,11 +27,13 @@ MAX_BARE = 1000
 
 
 class LineSource(Protocol):
-    """A share of a corpus: which lines, counted from 0, and their two sides."""
+    """A share of a corpus, or all of it."""
 
-    def line_range(self, multiple: int = 1) -> tuple[int, int | None]: ...
+    def open_lines(self, multiple: int) -> tuple[int, int | None, Iterator[tuple[str, str]]]:
+        """Return the first line, from 0, the line after the last (None: the end), and the sides.
 
-    def read_range(self, first: int, end: int | None) -> Iterator[tuple[str, str]]: ...
+        If the corpus is only divided now, that is at multiples of `multiple`.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,10 @@ class ParallelFiles:
         start = parts * (number - 1) // of * multiple
         return start, None if number == of else parts * number // of * multiple
 
-    def read_range(self, first: int, end: int | None) -> Iterator[tuple[str, str]]:
-        """Return the two sides of the lines from `first` to before `end`, counted from 0."""
-        return islice(self.read_from(first), None if end is None else end - first)
+    def open_lines(self, multiple: int) -> tuple[int, int | None, Iterator[tuple[str, str]]]:
+        """Return the bounds of `line_range` and the two sides of the lines between them."""
+        first, end = self.line_range(multiple)
+        return first, end, islice(self.read_from(first), None if end is None else end - first)
 
     def read_from(self, first: int = 0) -> Iterator[tuple[str, str]]:
         """Return the two sides of each line, but for the `first` ones.
@@ -143,10 +147,6 @@ class _Lines:
     link_lines: tuple[list[str], ...]
     error: InputError | None
 
-    @property
-    def n_chars(self) -> int:
-        return sum(map(len, self.src)) + sum(map(len, self.tgt))
-
     def digest(self) -> str:
         # A line has no line end in it, so no two lists of lines give the same bytes.
         text = "\n".join(chain(self.src, self.tgt, *self.link_lines))
@@ -165,9 +165,8 @@ class ChunkReader:
     ) -> None:  # fmt: skip
         self._split_line = split_line
         self._size = size
-        self.first, end = source.line_range(multiple)
+        self.first, end, self._pairs = source.open_lines(multiple)
         self._next = self.first
-        self._pairs = source.read_range(self.first, end)
         self._link_files = [(name, read_lines(name, first=self.first)) for name in link_files]
         self._to_the_end = end is None
 
@@ -181,15 +180,22 @@ class ChunkReader:
             size = self._size - first % self._size
             lines = self._read_lines(size, MAX_CHARS)
             n_pairs = len(lines.src)
-            whole = n_pairs == size or (lines.error is None and lines.n_chars >= MAX_CHARS)
+            whole = n_pairs == size
+            if not whole and lines.error is None:  # maybe its lines are very long
+                whole = sum(map(len, chain(lines.src, lines.tgt))) >= MAX_CHARS
             if n_pairs:
                 src, tgt = (list(map(self._split_line, side)) for side in (lines.src, lines.tgt))
-                yield Pairs(first, src, tgt, ChunkNote(lines.digest(), whole), lines.link_lines)
+                yield Pairs(first, src, tgt, lines.digest(), whole, lines.link_lines)
             if lines.error is not None:
                 raise lines.error
             if not whole:
-                self._check_link_files_end()
-                return
+                break
+        for name, rest in self._link_files:
+            if self._to_the_end and next(rest, None) is not None:
+                raise InputError(
+                    f"{name} has more lines than the text, which ends after {self._next:,}; "
+                    "it must have a line for each pair"
+                )
 
     def skip_chunk(self, pairs: int, digest: str) -> None:
         """Pass over a chunk that must have this digest."""
@@ -201,7 +207,7 @@ class ChunkReader:
                 f"{first + pairs - 1:,}; give --restart to begin anew"
             )
 
-    def _read_lines(self, size: int, chars: int | None = None) -> _Lines:
+    def _read_lines(self, size: int, chars: float = inf) -> _Lines:
         """Read up to `size` lines, or up to `chars` characters."""
         src: list[str] = []
         tgt: list[str] = []
@@ -212,7 +218,7 @@ class ChunkReader:
                 src.append(src_line)
                 tgt.append(tgt_line)
                 total += len(src_line) + len(tgt_line)
-                if chars is not None and total >= chars:
+                if total >= chars:
                     break
         except InputError as found:
             error = found
@@ -233,12 +239,3 @@ class ChunkReader:
             link_lines.append(lines)
         self._next += len(src)
         return _Lines(src, tgt, tuple(lines[: len(src)] for lines in link_lines), error)
-
-    def _check_link_files_end(self) -> None:
-        """Raise InputError if a file of links goes on where the text ends."""
-        for name, lines in self._link_files:
-            if self._to_the_end and next(lines, None) is not None:
-                raise InputError(
-                    f"{name} has more lines than the text, which ends after {self._next:,}; "
-                    "it must have a line for each pair"
-                )

@@ -57,7 +57,7 @@ def read_byte_range(
     path: str | Path, start: int, end: int, line: int, *, errors: str = "strict"
 ) -> Iterator[str]:
     """Yield the lines of a plain file between two bytes, the first of which begins line `line`."""
-    return _decode_lines(path, _read_chunks_between(path, start, end), errors, line - 1, start)
+    return _decode_lines(path, _read_chunks(path, start, end), errors, line - 1, start)
 
 
 def read_pairs(
@@ -152,8 +152,11 @@ def _split_at_line_ends(chunks: Iterator[bytes]) -> Iterator[bytes]:
 # ---- bytes ----
 
 
-def _read_chunks(path: str | Path) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file; all that can go wrong becomes an InputError."""
+def _read_chunks(path: str | Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file; all that can go wrong becomes an InputError.
+
+    Of a plain file, those between `start` and `end` only.
+    """
     name = str(path)
     try:
         if name == "-":
@@ -169,8 +172,16 @@ def _read_chunks(path: str | Path) -> Iterator[bytes]:
                     yield from iter(lambda: unzipped.read(_BLOCK), b"")
             elif name.endswith(".zst"):
                 yield from _read_zst_chunks(file)
-            else:
+            elif end is None:
                 yield from iter(lambda: file.read(_BLOCK), b"")
+            else:
+                file.seek(start)
+                while start < end:
+                    chunk = file.read(min(_BLOCK, end - start))
+                    if not chunk:
+                        raise InputError(f"{path} has become shorter since it was counted")
+                    start += len(chunk)
+                    yield chunk
     except FileNotFoundError:
         raise InputError(f"{name} does not exist; check the path") from None
     except IsADirectoryError:
@@ -202,20 +213,6 @@ def _read_zst_chunks(file: BinaryIO) -> Iterator[bytes]:
                 raw, frame = frame.unused_data, None
     if frame is not None:
         raise EOFError
-
-
-def _read_chunks_between(path: str | Path, start: int, end: int) -> Iterator[bytes]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(start)
-            while start < end:
-                chunk = file.read(min(_BLOCK, end - start))
-                if not chunk:
-                    raise InputError(f"{path} has become shorter since it was counted")
-                start += len(chunk)
-                yield chunk
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 # ---- errors ----

@@ -34,39 +34,30 @@ class PieceTokenizer:
     every word has a piece. May be shared between threads."""
 
     def __init__(
-        self, proto: bytes, *, lowercase: bool = False, fold_accents: bool = False
+        self, spm: Path | bytes, *, lowercase: bool = False, fold_accents: bool = False
     ) -> None:
-        self.proto = proto
+        """Load a SentencePiece model from a file or from the bytes of one."""
+        name = "the SentencePiece model" if isinstance(spm, bytes) else str(spm)
+        self._model: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            self.proto = spm if isinstance(spm, bytes) else Path(spm).read_bytes()
+            if not self.proto:
+                raise ValueError("empty")
+            self._model.LoadFromSerializedProto(self.proto)
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror}") from None
+        except (RuntimeError, ValueError) as error:
+            raise BundleError(f"{name} is not a SentencePiece model; make it again") from error
         self.lowercase = lowercase
         self.fold_accents = fold_accents
-        self._model: Any = sentencepiece.SentencePieceProcessor()
-        self._model.LoadFromSerializedProto(proto)
         self.vocab_size: int = self._model.vocab_size()
         self._unk: int = self._model.unk_id()
         self._lock = threading.Lock()
-        self._rows, self._table = _WordRows(), _PieceTable()
+        self._known = _KnownWords()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        lowercase, fold_accents = self.lowercase, self.fold_accents
-        make = partial(PieceTokenizer, lowercase=lowercase, fold_accents=fold_accents)
+        make = partial(PieceTokenizer, lowercase=self.lowercase, fold_accents=self.fold_accents)
         return make, (self.proto,)
-
-    @classmethod
-    def load(
-        cls, spm: Path | bytes, *, lowercase: bool = False, fold_accents: bool = False
-    ) -> PieceTokenizer:
-        """Load a SentencePiece model from a file or from the bytes of one."""
-        name = "the SentencePiece model" if isinstance(spm, bytes) else str(spm)
-        try:
-            proto = spm if isinstance(spm, bytes) else Path(spm).read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot read {name}: {error.strerror}") from None
-        try:
-            if not proto:
-                raise ValueError("empty")
-            return cls(proto, lowercase=lowercase, fold_accents=fold_accents)
-        except (RuntimeError, ValueError) as error:
-            raise BundleError(f"{name} is not a SentencePiece model; make it again") from error
 
     def word_starts(self) -> npt.NDArray[np.float32]:
         """Return (vocabulary,): 1 for the pieces that begin a word, else 0.
@@ -89,16 +80,16 @@ class PieceTokenizer:
         n_words = np.fromiter(map(len, sentences), np.int32, len(sentences))
         total = int(n_words.sum())
         with self._lock:
-            if len(self._rows) > MAX_KNOWN_WORDS or self._table.n_ids > MAX_KNOWN_PIECES:
-                self._rows, self._table = _WordRows(), _PieceTable()
+            if len(self._known) > MAX_KNOWN_WORDS or self._known.n_ids > MAX_KNOWN_PIECES:
+                self._known = _KnownWords()
             flat = chain.from_iterable(sentences)
             try:
-                rows = np.fromiter(map(self._rows.__getitem__, flat), np.int64, total)
+                rows = np.fromiter(map(self._known.__getitem__, flat), np.int64, total)
                 self._learn_words()
             except BaseException:  # the rows may name words that were never encoded
-                self._rows, self._table = _WordRows(), _PieceTable()
+                self._known = _KnownWords()
                 raise
-            ids, ends = self._table.ids, self._table.ends
+            ids, ends = self._known.ids, self._known.ends
         # Say the table knows "a" as row 0 with ids [5] and "bird" as row 1 with ids [7 8], so that
         # its ids are [5 7 8] and its ends [0 1 3]. The sentences "a" and "bird a" then have
         #     rows       [0 1 0]    counts     [1 2 1]   starts       [0 1 0]
@@ -118,53 +109,46 @@ class PieceTokenizer:
         return Pieces(ids[places], np.repeat(index, counts), piece_ends[word_ends], n_words)
 
     def _learn_words(self) -> None:
-        """Append the pieces of the words met for the first time to the table."""
-        if new := self._rows.new:
+        """Encode the words met for the first time."""
+        if new := self._known.new:
             seen = [normalize_word(word, self.lowercase, self.fold_accents) for word in new]
             encode = self._model.encode
             # A list starts a thread, 65 us: worth it only for many words.
             many = len(seen) > 32
             encoded = encode(seen, num_threads=1) if many else [encode(word) for word in seen]
-            self._table.append([ids or [self._unk] for ids in encoded])
-            self._rows.new = []
+            self._known.append([ids or [self._unk] for ids in encoded])
 
 
-class _WordRows(dict[str, int]):
-    """Word -> row of the piece table; a new word gets the next row and is noted in `new`."""
+class _KnownWords(dict[str, int]):
+    """Word -> row r of a table whose ids are at ends[r]:ends[r + 1].
+
+    A new word gets the next row and is noted in `new`. The table only ever grows, in doubling
+    arrays, so arrays taken under the lock can be read after it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.new: list[str] = []
+        self.n_ids = 0
+        self.ids = np.zeros(1024, np.int32)
+        self.ends = np.zeros(1024, np.int64)
 
     def __missing__(self, word: str) -> int:
         row = self[word] = len(self)
         self.new.append(word)
         return row
 
-
-class _PieceTable:
-    """The ids of row r at ends[r]:ends[r + 1]. Only ever grows, in doubling arrays, so arrays
-    taken under the lock can be read after it."""
-
-    def __init__(self) -> None:
-        self.n_rows = self.n_ids = 0
-        self.ids = np.zeros(1024, np.int32)
-        self.ends = np.zeros(1024, np.int64)
-
     def append(self, rows: list[list[int]]) -> None:
-        """Add the ids of the next rows."""
+        """Add the ids of the new words."""
         counts = np.fromiter(map(len, rows), np.int64, len(rows))
-        n_ids, n_rows = self.n_ids + int(counts.sum()), self.n_rows + len(rows)
+        n_ids, first = self.n_ids + int(counts.sum()), len(self) - len(rows)
         self.ids = _grow_array(self.ids, n_ids)
-        self.ends = _grow_array(self.ends, n_rows + 1)
+        self.ends = _grow_array(self.ends, len(self) + 1)
         self.ids[self.n_ids : n_ids] = np.fromiter(chain.from_iterable(rows), np.int32)
-        self.ends[self.n_rows + 1 : n_rows + 1] = self.n_ids + np.cumsum(counts)
-        self.n_ids, self.n_rows = n_ids, n_rows
+        self.ends[first + 1 : len(self) + 1] = self.n_ids + np.cumsum(counts)
+        self.n_ids, self.new = n_ids, []
 
 
 def _grow_array(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    if size <= len(array):
-        return array
-    grown = np.zeros(max(size, 2 * len(array)), array.dtype)
-    grown[: len(array)] = array
-    return grown
+    """Return an array of at least that size that begins with this one."""
+    return array if size <= len(array) else np.resize(array, max(size, 2 * len(array)))

@@ -7,9 +7,8 @@ not draw pages.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,26 +16,14 @@ import numpy.typing as npt
 
 from ..errors import MxError
 from ..links.formats import sentence_scores
-from ..links.link_files import format_links
-from ..types import IntArray, Link, Links, Pairs
+from ..types import IntArray, Links, Pairs
+from .page import PairView
 
 WORST = 20  # pairs
 MOST_LINKS = 6  # words with as many links or more are counted together
 BINS = 20  # of scores
 
 _HISTOGRAMS = ("links_per_src", "links_per_tgt", "link_scores", "pair_scores")
-
-
-@dataclass(frozen=True)
-class PickedPair:
-    """A pair that was kept, with its links; `number` is its line, from 1."""
-
-    number: int
-    src: tuple[str, ...]
-    tgt: tuple[str, ...]
-    links: list[Link]
-    scores: list[float]
-    score: float
 
 
 @dataclass(frozen=True)
@@ -48,8 +35,7 @@ class CorpusStatistics:
     links_per_tgt: IntArray
     link_scores: IntArray  # (BINS,) links by score
     pair_scores: IntArray  # (BINS,) pairs with words on both sides, by score
-    worst: list[PickedPair] = field(default_factory=list)
-    sample: list[PickedPair] = field(default_factory=list)
+    picked: list[PairView]  # the worst ones and a sample, in the order of the text
 
 
 class ReportCollector:
@@ -58,10 +44,8 @@ class ReportCollector:
     As a `Renderer` it returns not an item per pair but one `CorpusStatistics` for the chunk.
     """
 
-    def __init__(self, sample: int | None = 0, worst: int = WORST) -> None:
+    def __init__(self, sample: int | None = 0) -> None:
         self.sample = sample  # None: all pairs
-        self.worst = worst
-        self._lock = threading.Lock()
         empty = np.zeros(0, np.int64)
         links = Links(np.zeros(1, np.int64), empty, empty, np.zeros(0, np.float32), empty > 0)
         self.total = self.summarize(Pairs(0, [], []), links)
@@ -75,60 +59,59 @@ class ReportCollector:
         n_tgt = np.array([len(words) for words in pairs.tgt], np.int64)
         pair = np.repeat(np.arange(len(n_src)), np.diff(links.offsets))
         scores = np.array(sentence_scores(pairs, links), np.float64)
-        # A pair with an empty side has no links to judge: above 1 it is never among the worst.
         full = np.minimum(n_src, n_tgt) > 0
-        worst = _lowest_places(np.where(full, scores, 2), self.worst)
-        numbers = np.arange(pairs.first, pairs.first + len(scores))
-        chosen = _lowest_places(hash_numbers(numbers), self.sample)
+        numbers = np.arange(len(scores)) + pairs.first + 1
+        picked = self._pick_places(numbers, np.where(full, scores, np.nan))
         return CorpusStatistics(
             len(scores),
             _count_links_per_word(n_src, pair, links.src),
             _count_links_per_word(n_tgt, pair, links.tgt),
             _score_histogram(links.score),
             _score_histogram(scores[full]),
-            [_pick_pair(pairs, links, int(k), float(scores[k])) for k in worst if full[k]],
-            [_pick_pair(pairs, links, int(k), float(scores[k])) for k in chosen],
+            [_view_pair(pairs, links, k, float(scores[k])) for k in picked],
         )
 
     def add(self, found: CorpusStatistics) -> CorpusStatistics:
         """Add what was found of a chunk; returns it with only those of its pairs that were kept,
         which is all that has to be remembered of it."""
-        with self._lock:
-            old = self.total
-            worst = sorted(old.worst + found.worst, key=lambda one: (one.score, one.number))
-            sample = old.sample + found.sample
-            if self.sample is not None:
-                # The lowest hashes of all pairs so far, whatever the chunks were: in the order of
-                # the text again, so that the page lists them so.
-                order = hash_numbers(np.array([one.number - 1 for one in sample], np.int64))
-                sample = [sample[k] for k in np.sort(_lowest_places(order, self.sample))]
-            self.total = CorpusStatistics(
-                old.pairs + found.pairs,
-                old.links_per_src + found.links_per_src,
-                old.links_per_tgt + found.links_per_tgt,
-                old.link_scores + found.link_scores,
-                old.pair_scores + found.pair_scores,
-                worst[: self.worst],
-                sample,
-            )
-            return replace(
-                found,
-                worst=_intersect_pairs(found.worst, self.total.worst),
-                sample=_intersect_pairs(found.sample, self.total.sample),
-            )
+        old, picked = self.total, self.total.picked + found.picked
+        numbers = np.array([one.number for one in picked], np.int64)
+        scores = np.array([one.score if one.src and one.tgt else np.nan for one in picked])
+        self.total = CorpusStatistics(
+            old.pairs + found.pairs,
+            **{name: getattr(old, name) + getattr(found, name) for name in _HISTOGRAMS},
+            picked=[picked[k] for k in self._pick_places(numbers, scores)],
+        )
+        kept = {one.number for one in self.total.picked}
+        return replace(found, picked=[one for one in found.picked if one.number in kept])
+
+    def _pick_places(self, numbers: IntArray, scores: npt.NDArray[np.float64]) -> list[int]:
+        """Return the places of the worst pairs and of the sample; NaN has no links to judge.
+
+        The lowest scores and hashes of all pairs are among those of its chunks: it can be asked
+        again for what was picked of several chunks.
+        """
+        worst = np.argsort(scores, kind="stable")[:WORST]  # NaN comes last
+        sample = np.argsort(_hash_numbers(numbers - 1), kind="stable")[: self.sample]
+        places: list[int] = np.union1d(worst[~np.isnan(scores[worst])], sample).tolist()
+        return places
 
     def encode_note(self, kept: CorpusStatistics) -> bytes:
         """Return what `add` returned as a line of JSON that `add_notes` understands."""
         values = {"of": self.sample, **vars(kept)}
-        return json.dumps(values, default=_encode_value).encode() + b"\n"
+        values |= {name: values[name].tolist() for name in _HISTOGRAMS}
+        # Floats come back from JSON exactly as they were.
+        return json.dumps(values, default=vars).encode() + b"\n"
 
     def add_notes(self, notes: Iterable[bytes]) -> None:
         """Add what an earlier run noted; afterwards nothing tells that there were two runs."""
         for line in notes:
             try:
                 values = json.loads(line)
-                of = values.pop("of")
-                found = _decode_statistics(values)
+                of = values["of"]
+                counts = {name: np.array(values[name], np.int64) for name in _HISTOGRAMS}
+                picked = [PairView(**pair) for pair in values["picked"]]
+                found = CorpusStatistics(values["pairs"], **counts, picked=picked)
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise MxError(
                     "the notes for --report and --html are damaged; give --restart to begin anew"
@@ -141,11 +124,6 @@ class ReportCollector:
                 )
             self.add(found)
 
-    def picked_pairs(self) -> list[PickedPair]:
-        """Return the sample and the worst pairs, each once, in the order of the text."""
-        by_number = {one.number: one for one in (*self.total.sample, *self.total.worst)}
-        return [by_number[number] for number in sorted(by_number)]
-
     def report(self, scored: bool = True) -> dict[str, Any]:
         """Return the numbers, ready for JSON.
 
@@ -153,6 +131,7 @@ class ReportCollector:
         of its words that have a link.
         """
         total = self.total
+        judged = [one for one in total.picked if one.src and one.tgt]
         per_word = {"src": total.links_per_src, "tgt": total.links_per_tgt}
         names = [*map(str, range(MOST_LINKS)), f"{MOST_LINKS}+"]
         return {
@@ -174,14 +153,14 @@ class ReportCollector:
                     "score": round(one.score, 4),
                     "src": " ".join(one.src),
                     "tgt": " ".join(one.tgt),
-                    "links": format_links(one.links),
+                    "links": " ".join(f"{i}-{j}" for i, j in one.links),
                 }
-                for one in total.worst
+                for one in sorted(judged, key=lambda one: one.score)[:WORST]
             ],
         }
 
 
-def hash_numbers(numbers: IntArray) -> npt.NDArray[np.uint64]:
+def _hash_numbers(numbers: IntArray) -> npt.NDArray[np.uint64]:
     """Return a hash of each number: well spread, the same everywhere (splitmix64)."""
     z = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -204,43 +183,13 @@ def _score_histogram(scores: npt.NDArray[Any]) -> IntArray:
     return np.bincount(bins, minlength=BINS)
 
 
-def _lowest_places(values: npt.NDArray[Any], n: int | None) -> IntArray:
-    """Return the places of the n lowest values, the earlier of equal ones; of all with None."""
-    order = np.argsort(values, kind="stable")
-    return order if n is None else order[:n]
-
-
-def _pick_pair(pairs: Pairs, links: Links, k: int, score: float) -> PickedPair:
+def _view_pair(pairs: Pairs, links: Links, k: int, score: float) -> PairView:
     part = slice(int(links.offsets[k]), int(links.offsets[k + 1]))
-    return PickedPair(
+    return PairView(
         pairs.first + k + 1,
         tuple(pairs.src[k]),
         tuple(pairs.tgt[k]),
         list(zip(links.src[part].tolist(), links.tgt[part].tolist(), strict=True)),
-        links.score[part].tolist(),
         score,
+        links.score[part].tolist(),
     )
-
-
-def _intersect_pairs(some: list[PickedPair], others: list[PickedPair]) -> list[PickedPair]:
-    numbers = {one.number for one in others}
-    return [one for one in some if one.number in numbers]
-
-
-# ---- notes ----
-
-
-def _encode_value(value: Any) -> Any:
-    """Return arrays and pairs as what JSON knows; its numbers come back exactly as they were."""
-    return value.tolist() if isinstance(value, np.ndarray) else vars(value)
-
-
-def _decode_statistics(values: dict[str, Any]) -> CorpusStatistics:
-    counts = {name: np.array(values[name], np.int64) for name in _HISTOGRAMS}
-    worst, sample = ([_decode_pair(pair) for pair in values[name]] for name in ("worst", "sample"))
-    return CorpusStatistics(values["pairs"], **counts, worst=worst, sample=sample)
-
-
-def _decode_pair(values: dict[str, Any]) -> PickedPair:
-    words = {side: tuple(values[side]) for side in ("src", "tgt")}
-    return PickedPair(**{**values, **words, "links": [(i, j) for i, j in values["links"]]})

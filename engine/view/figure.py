@@ -1,4 +1,4 @@
-"""A pair as SVG, for papers and notebooks: links between two columns of words, a heat map.
+"""Draws a pair as SVG, for papers and notebooks: links between two columns of words, a heat map.
 
 Does not measure text: widths are estimated from the letters.
 """
@@ -8,41 +8,36 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from ..types import Link
+from ..types import Link, Words
 from .svg import XMLNS, escape_text, make_element, make_text
 
 NULL = "[NULL]"
 # Pixels: a cell of the heat map, a line of words, the space between the two columns of words.
 _CELL, _LINE, _GAP = 20, 22, 110
+# Notebooks keep their outputs: a matrix beyond this many cells would make them heavy.
+_MAX_CELLS = 4_000
 _FONT = "13px 'Noto Sans', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
-def draw_links(
-    src: Sequence[str],
-    tgt: Sequence[str],
-    links: Iterable[Link],
-    scores: Sequence[float] | None = None,
-) -> str:
+def draw_links(src: Words, tgt: Words, links: Sequence[Link], scores: Sequence[float]) -> str:
     """Return two columns of words with a line for each link, darker for a higher score."""
     left, right = _column_width(src), _column_width(tgt)
-    links = list(links)
-    parts = []
-    for (i, j), score in zip(links, scores or [1.0] * len(links), strict=True):
-        parts.append(
-            make_element(
-                "line",
-                _make_title(src[i], tgt[j], score),
-                x1=left + 4,
-                y1=_line_middle(i),
-                x2=left + _GAP - 4,
-                y2=_line_middle(j),
-                stroke="#2b7bd0",
-                stroke_width=2,
-                stroke_linecap="round",
-                # The weakest link can still be seen on paper.
-                opacity=f"{0.35 + 0.65 * min(max(score, 0.0), 1.0):.2f}",
-            )
+    parts = [
+        make_element(
+            "line",
+            _make_title(src[i], tgt[j], score),
+            x1=left + 4,
+            y1=_line_middle(i),
+            x2=left + _GAP - 4,
+            y2=_line_middle(j),
+            stroke="#2b7bd0",
+            stroke_width=2,
+            stroke_linecap="round",
+            # The weakest link can still be seen on paper.
+            opacity=f"{0.35 + 0.65 * min(max(score, 0.0), 1.0):.2f}",
         )
+        for (i, j), score in zip(links, scores, strict=True)
+    ]
     parts += [_draw_word(word, left, _line_middle(k), "end") for k, word in enumerate(src)]
     parts += [_draw_word(word, left + _GAP, _line_middle(k), "start") for k, word in enumerate(tgt)]
     height = _LINE * max(len(src), len(tgt), 1) + 6
@@ -50,8 +45,8 @@ def draw_links(
 
 
 def draw_heat_map(
-    src: Sequence[str],
-    tgt: Sequence[str],
+    src: Words,
+    tgt: Words,
     cells: Sequence[Sequence[float]],
     src_null: Sequence[float] | None = None,
     tgt_null: Sequence[float] | None = None,
@@ -107,6 +102,48 @@ def draw_heat_map(
     ]
     height = top + _CELL * (len(src) + row0)
     return _wrap_figure(left + _CELL * columns + 2, height + 2, parts, "heat map")
+
+
+# ---- notebooks ----
+
+
+def draw_pair(
+    src: Words,
+    tgt: Words,
+    links: Sequence[Link],
+    scores: Sequence[float],
+    src_null: Sequence[float] | None = None,
+    tgt_null: Sequence[float] | None = None,
+) -> str:
+    """Draw links beside the matrix of their scores."""
+    values = dict(zip(links, scores, strict=True))
+    parts = [draw_links(src, tgt, links, scores)]
+    if len(src) * len(tgt) <= _MAX_CELLS:
+        cells = [[values.get((i, j), 0.0) for j in range(len(tgt))] for i in range(len(src))]
+        parts.append(draw_heat_map(src, tgt, cells, src_null, tgt_null, links))
+    return _wrap_boxes(parts)
+
+
+def draw_matrix(
+    src: Words,
+    tgt: Words,
+    cells: Sequence[Sequence[float]],
+    src_null: Sequence[float],
+    tgt_null: Sequence[float],
+) -> str:
+    """Draw a whole matrix with its NULL row and column; of a large one only its size."""
+    if len(src) * len(tgt) > _MAX_CELLS:
+        return f"<div>{len(src)} × {len(tgt)} scores</div>"
+    return _wrap_boxes([draw_heat_map(src, tgt, cells, src_null, tgt_null)])
+
+
+def _wrap_boxes(parts: Sequence[str]) -> str:
+    boxes = "".join(f"<div>{part}</div>" for part in parts)
+    style = "display: flex; flex-wrap: wrap; gap: 2em; align-items: flex-start"
+    return f'<div style="{style}">{boxes}</div>'
+
+
+# ---- parts ----
 
 
 def is_right_to_left(words: Iterable[str]) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,24 +31,11 @@ MIN_THRESHOLD = 2  # the slider's lower end: below it nearly all cells are links
 # three matrices each would be 40 MB.
 MAX_CELLS = 10_000
 
-NAMES = {
+# What `page.js` calls the matrices and NULL rows of a pair.
+_MATRICES = {"m": "scores", "f": "fwd", "b": "bwd", "sn": "src_null", "tn": "tgt_null"}
+_NAMES = {
     "sys": "symmetrised", "fwd": "forward", "bwd": "backward", "cmp": "compared", "gold": "gold",
 }  # fmt: skip
-
-
-class ShownWeights(Protocol):
-    """What a model says about all words of a pair; `SoftAlignment` is one."""
-
-    @property
-    def scores(self) -> Floats: ...
-    @property
-    def fwd(self) -> Floats: ...
-    @property
-    def bwd(self) -> Floats: ...
-    @property
-    def src_null(self) -> Floats: ...
-    @property
-    def tgt_null(self) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +48,8 @@ class PairView:
     links: Sequence[Link]
     score: float
     scores: Sequence[float] | None = None  # of the links
-    weights: ShownWeights | None = None
+    # What a model says about all words: `scores`, `fwd`, `bwd`, `src_null` and `tgt_null` of it.
+    weights: Mapping[str, Floats] | None = None
     fwd: Sequence[Link] | None = None
     bwd: Sequence[Link] | None = None
     gold: Gold | None = None
@@ -82,19 +70,24 @@ class Page:
     threshold: float | None = None
     matrix: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
-    report: Mapping[str, Any] | None = None
+    report: Mapping[str, Any] = field(default_factory=dict)  # what `ReportCollector.report` says
 
 
 def build_page(page: Page) -> str:
     """Return the page as text."""
-    threshold = None if page.threshold is None else whole_threshold(page.threshold)
+    threshold = None
+    if page.threshold is not None:
+        # Up, because scores are rounded down: with 0.5 (127.5) the slider stands at 128, and a link
+        # of 0.501 (127.8, as a whole number 127) is lifted to 128 by `_encode_pair`.
+        whole = math.ceil(page.threshold * MAX_SCORE)
+        threshold = min(max(whole, MIN_THRESHOLD), MAX_SCORE)
     data = {
         "how": page.how,
         "threshold": threshold,
         "cut": page.threshold,
         "matrix": page.matrix,
-        "names": {**NAMES, **page.names},
-        "report": page.report,
+        "names": {**_NAMES, **page.names},
+        "report": page.report or None,
         "pairs": [_encode_pair(pair, threshold, page.matrix) for pair in page.pairs],
     }
     script, style = _read_part("page.js"), _read_part("page.css")
@@ -130,45 +123,7 @@ def _encode_json(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-# ---- numbers ----
-
-
-def whole_threshold(threshold: float) -> int:
-    """Return the whole number at which links begin."""
-    # Up, because scores are rounded down: with 0.5 (127.5) the slider stands at 128, and a score
-    # of 0.501 (127.8, as a whole number 127) is lifted to 128 by `_quantize_matrix`.
-    return min(max(math.ceil(threshold * MAX_SCORE), MIN_THRESHOLD), MAX_SCORE)
-
-
-def quantize_scores(values: Any) -> npt.NDArray[np.uint8]:
-    """Return scores 0..1 as whole numbers."""
-    clean = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
-    return (np.clip(clean, 0, 1) * MAX_SCORE).astype(np.uint8)
-
-
-def _quantize_matrix(pair: PairView, threshold: int) -> npt.NDArray[np.uint8]:
-    """Return the scores of all cells, those of links moved to the threshold or above it and all
-    others below it: rounding must not change which cells are links."""
-    assert pair.weights is not None
-    cells = quantize_scores(pair.weights.scores)
-    linked = np.zeros(cells.shape, bool)
-    if pair.links:
-        linked[tuple(np.array(pair.links).T)] = True
-    return np.where(linked, np.maximum(cells, threshold), np.minimum(cells, threshold - 1)).astype(
-        np.uint8
-    )
-
-
-def _pack_bytes(values: npt.NDArray[np.uint8]) -> str:
-    return base64.b64encode(values.tobytes()).decode()
-
-
-def _flatten_links(links: Iterable[Link], third: Iterable[int]) -> list[int]:
-    """Return links as one row of numbers: (0, 1), (2, 2) with 7, 8 become 0 1 7 2 2 8."""
-    return [value for (i, j), last in zip(links, third, strict=True) for value in (i, j, last)]
-
-
-# ---- one pair ----
+# ---- pairs ----
 
 
 def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[str, Any]:
@@ -183,14 +138,15 @@ def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[st
         "score": round(pair.score, 4),
         "l": _flatten_links(pair.links, scores),
     }
-    weights = pair.weights
-    if weights is not None and len(pair.src) * len(pair.tgt) <= MAX_CELLS:
+    if pair.weights is not None and len(pair.src) * len(pair.tgt) <= MAX_CELLS:
+        cells = {key: quantize_scores(pair.weights[name]) for key, name in _MATRICES.items()}
         if matrix and threshold is not None:
-            row["m"] = _pack_bytes(_quantize_matrix(pair, threshold))
-        else:
-            row["m"] = _pack_bytes(quantize_scores(weights.scores))
-        named = {"f": weights.fwd, "b": weights.bwd, "sn": weights.src_null, "tn": weights.tgt_null}
-        row |= {name: _pack_bytes(quantize_scores(values)) for name, values in named.items()}
+            # Rounding must not change which cells are links.
+            linked = np.zeros(cells["m"].shape, bool)
+            linked[tuple(np.array(pair.links, np.int64).reshape(-1, 2).T)] = True
+            low, high = np.minimum(cells["m"], threshold - 1), np.maximum(cells["m"], threshold)
+            cells["m"] = np.where(linked, high, low).astype(np.uint8)
+        row |= {key: base64.b64encode(values.tobytes()).decode() for key, values in cells.items()}
     for name, links in (("lf", pair.fwd), ("lb", pair.bwd), ("c", pair.compare)):
         if links is not None:
             row[name] = _flatten_links(links, [-1] * len(links))
@@ -198,3 +154,14 @@ def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[st
         possible = sorted(pair.gold.possible)
         row["gp"] = _flatten_links(possible, [int(link in pair.gold.sure) for link in possible])
     return row
+
+
+def quantize_scores(values: Any) -> npt.NDArray[np.uint8]:
+    """Return scores 0..1 as whole numbers."""
+    clean = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
+    return (np.clip(clean, 0, 1) * MAX_SCORE).astype(np.uint8)
+
+
+def _flatten_links(links: Iterable[Link], third: Iterable[int]) -> list[int]:
+    """Return links as one row of numbers: (0, 1), (2, 2) with 7, 8 become 0 1 7 2 2 8."""
+    return [value for (i, j), last in zip(links, third, strict=True) for value in (i, j, last)]

@@ -85,17 +85,6 @@ def axis_ticks(low: float, high: float) -> list[float]:
     return [k * step for k in range(first, max(last, first + 1) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2, 5, 10, 20 ... from at most `low` to at least `high`; powers of ten alone if
-    that would be more than three decades."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9)
-    factors = (1, 2, 5) if last - first <= 3 else (1,)
-    marks = [f * 10.0**k for k in range(first, last + 1) for f in factors]
-    below = max(i for i, value in enumerate(marks) if value <= low * 1.0001)
-    above = min((i for i, v in enumerate(marks) if v >= high * 0.9999), default=len(marks) - 1)
-    return marks[below : max(above, below + 1) + 1]
-
-
 def format_number(value: float) -> str:
     """Return a number as axes and legends show it: 12,345 or 0.1235."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

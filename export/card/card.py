@@ -10,75 +10,62 @@ from ...engine.bundle.manifest import Manifest
 
 def render_card(manifest: Manifest, sizes: dict[str, int]) -> str:
     """Return the card as Markdown; `sizes` are bytes of the graphs by dtype."""
-    src, tgt = (side.replace("+", " or ") for side in manifest.languages)
-    thresholds = manifest.thresholds
-    lines = [
-        f"# {manifest.name}",
-        "",
-        f"Word alignment model, {name_language(src)} to {name_language(tgt)}, for "
-        "[mx-align](https://pypi.org/project/mx-align/).",
-        "",
-        "```",
-        f"mx-align --model {manifest.name}.mx corpus.src corpus.tgt > links",
-        "```",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| network | {describe_network(manifest)} |",
-        f"| variant | {describe_variant(manifest)} |",
-        f"| vocabulary | {describe_vocabulary(manifest)} |",
-        f"| longest sentence in training | {manifest.max_length} pieces |",
-        f"| made by | {manifest.made_by} |",
-        "",
-        "## Quality",
-        "",
-        describe_quality(manifest),
-        "",
-        "## Training",
-        "",
-        *list_training(manifest),
-        "",
-        "## Limits",
-        "",
-        *list_limits(manifest),
-        "",
-        "## Graphs",
-        "",
-        "| precision | size | measured |",
-        "|---|---|---|",
-        *(graph_row(manifest, dtype, size) for dtype, size in sizes.items()),
-        "",
-        f"The default precision is {manifest.default_dtype}.",
-        "",
-        "## Thresholds",
-        "",
-        "| wish | threshold | probability of a link there |",
-        "|---|---|---|",
-        f"| lowest AER (default) | {thresholds.aer:.4g} "
-        f"| {link_probability(manifest, thresholds.aer)} |",
-        f"| precision | {thresholds.precision:.4g} "
-        f"| {link_probability(manifest, thresholds.precision)} |",
-        f"| recall | {thresholds.recall:.4g} | {link_probability(manifest, thresholds.recall)} |",
-        "",
-        f"Thresholds: {thresholds.chosen}.",
-        f"Probabilities: {manifest.calibration.chosen}.",
-        "",
-    ]
-    return "\n".join(lines)
+    src, tgt = (
+        "an undetermined language" if code == "und" else code.replace("+", " or ")
+        for code in manifest.languages
+    )
+    return f"""\
+# {manifest.name}
 
+Word alignment model, {src} to {tgt}, for [mx-align](https://pypi.org/project/mx-align/).
 
-def name_language(code: str) -> str:
-    return "an undetermined language" if code == "und" else code
+```
+mx-align --model {manifest.name}.mx corpus.src corpus.tgt > links
+```
 
+| | |
+|---|---|
+| network | {describe_network(manifest)} |
+| variant | {describe_variant(manifest)} |
+| vocabulary | {describe_vocabulary(manifest)} |
+| longest sentence in training | {manifest.max_length} pieces |
+| made by | {manifest.made_by} |
 
-def is_student(manifest: Manifest) -> bool:
-    return manifest.model.get("kind") == "student"  # older bundles do not say
+## Quality
+
+{describe_quality(manifest)}
+
+## Training
+
+{describe_training(manifest)}
+
+## Limits
+
+{describe_limits(manifest)}
+
+## Graphs
+
+| dtype | size | measured |
+|---|---|---|
+{graph_rows(manifest, sizes)}
+
+The default dtype is {manifest.default_dtype}.
+
+## Thresholds
+
+| optimized for | threshold | probability of a link there |
+|---|---|---|
+{threshold_rows(manifest)}
+
+Thresholds: {manifest.thresholds.chosen}.
+Probabilities: {manifest.calibration.chosen}.
+"""
 
 
 def describe_network(manifest: Manifest) -> str:
     model = manifest.model
     size = f"width {model['width']}, feed-forward {model['ff']}"
-    if is_student(manifest):
+    if model.get("kind") == "student":  # older bundles do not say
         return f"symmetric student, {size}, {model['encoder_layers']} layers"
     layers = f"{model['encoder_layers']} + {model['decoder_layers']} layers"
     return f"Mask-Align, {size}, {model['heads']} heads, {layers}"
@@ -86,7 +73,7 @@ def describe_network(manifest: Manifest) -> str:
 
 def describe_variant(manifest: Manifest) -> str:
     model = manifest.model
-    if is_student(manifest):
+    if model.get("kind") == "student":
         channels = model["refine"]
         refined = f"scores corrected by {channels} channels" if channels else "no correction"
         return refined if model.get("diagonal", True) else f"{refined}, no diagonal"
@@ -109,15 +96,22 @@ def describe_vocabulary(manifest: Manifest) -> str:
     return f"{model['src_vocab']:,} and {model['tgt_vocab']:,} pieces{case}"
 
 
-def graph_row(manifest: Manifest, dtype: str, size: int) -> str:
-    measured = manifest.measured.get(dtype, {})
-    notes = "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in measured.items())
-    return f"| {dtype} | {size / 1e6:.1f} MB | {notes} |"
+def graph_rows(manifest: Manifest, sizes: dict[str, int]) -> str:
+    rows = []
+    for dtype, size in sizes.items():
+        measured = manifest.measured.get(dtype, {})
+        notes = "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in measured.items())
+        rows.append(f"| {dtype} | {size / 1e6:.1f} MB | {notes} |")
+    return "\n".join(rows)
 
 
-def link_probability(manifest: Manifest, threshold: float) -> str:
-    table = manifest.calibration
-    return f"{float(np.interp(threshold, table.scores, table.probabilities)):.2f}"
+def threshold_rows(manifest: Manifest) -> str:
+    best, table = manifest.thresholds, manifest.calibration
+    goals = {"lowest AER (default)": best.aer, "precision": best.precision, "recall": best.recall}
+    return "\n".join(
+        f"| {goal} | {value:.4g} | {np.interp(value, table.scores, table.probabilities):.2f} |"
+        for goal, value in goals.items()
+    )
 
 
 # ---- in words ----
@@ -137,10 +131,10 @@ def describe_quality(manifest: Manifest) -> str:
             f"{test['precision'][0]:.2f}, recall {test['recall'][0]:.2f} on the {test['pairs']:,} "
             f"pairs with gold links of {test['links']}{seen}"
         )
-    return "With the default precision and threshold:\n\n" + "\n".join(lines)
+    return "With the default dtype and threshold:\n\n" + "\n".join(lines)
 
 
-def list_training(manifest: Manifest) -> list[str]:
+def describe_training(manifest: Manifest) -> str:
     """List data, licence and cost."""
     told, spent = manifest.training, manifest.training.get("cost", {})
     lines = [
@@ -158,17 +152,17 @@ def list_training(manifest: Manifest) -> list[str]:
             f"{spent.get('pieces', 0) / 1e6:,.1f}M pieces of both sides; vocabulary, tokens and "
             "the links of a teacher come on top"
         )
-    return [*lines, f"- Signature: `{told.get('signature', 'unknown')}`"]
+    lines.append(f"- Signature: `{told.get('signature', 'unknown')}`")
+    return "\n".join(lines)
 
 
-def list_limits(manifest: Manifest) -> list[str]:
+def describe_limits(manifest: Manifest) -> str:
     """List what it is not made for: what is so of every such model, and what was told of this."""
     case = "sees words in lower case only" if manifest.tokenizer.lowercase else "minds upper case"
-    lines = [
-        f"- Sentences of more than {manifest.max_length} pieces are aligned in windows; links far "
-        "from the diagonal may be missed there.",
-        f"- It {case}; characters it has not met in training are spelt in bytes and align worse.",
-        "- Text unlike its data (another subject, time or tokenisation) gives more errors than "
-        "stated above.",
-    ]
-    return lines + [f"- {told}" for told in [manifest.training.get("limits")] if told]
+    told = manifest.training.get("limits")
+    return f"""\
+- Sentences of more than {manifest.max_length} pieces are aligned in windows; links far from the \
+diagonal may be missed there.
+- It {case}; characters it has not met in training are spelt in bytes and align worse.
+- Text unlike its data (another subject, time or tokenisation) gives more errors than stated \
+above.""" + (f"\n- {told}" if told else "")

@@ -65,24 +65,21 @@ def fit_probabilities(
     candidates: list[list[ScoredLink]], gold: list[Gold], how: str
 ) -> Calibration:
     """Return the share of right links by score, made to rise; a possible link counts as right."""
-    rows = [
-        (score, (i, j) in wanted.possible)
-        for triples, wanted in zip(candidates, gold, strict=True)
-        for i, j, score in triples
-    ]
-    if not rows:
+    rows = np.array(
+        [
+            (score, (i, j) in wanted.possible)
+            for triples, wanted in zip(candidates, gold, strict=True)
+            for i, j, score in triples
+        ]
+    )
+    if not len(rows):
         return Calibration((0.0, 1.0), (0.0, 1.0), f"the score itself: no candidates in {how}")
-    scores = np.array([row[0] for row in rows])
-    right = np.array([row[1] for row in rows], float)
-    order = np.argsort(scores, kind="stable")
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
     # Groups of equal size first: single candidates would make a table of ones and zeros.
     size = max(25, len(rows) // POINTS)
-    groups = np.array_split(order, max(1, len(rows) // size))
-    x = np.array([scores[group].mean() for group in groups])
-    y = fit_rising(
-        np.array([right[group].mean() for group in groups]),
-        np.array([len(group) for group in groups], float),
-    )
+    groups = np.array_split(rows, max(1, len(rows) // size))
+    x, right = np.array([group.mean(axis=0) for group in groups]).T
+    y = fit_rising(right, np.array([len(group) for group in groups], float))
     x = np.concatenate([[0.0], x, [1.0]])
     y = np.concatenate([[0.0], y, [y[-1]]])
     return Calibration(

@@ -38,80 +38,71 @@ class GoldText:
     how: str  # where the links come from, for people
 
 
+@dataclass
 class DtypeConverter:
     """Makes the fp16 and int8 graphs of a model."""
 
-    def __init__(
-        self,
-        model: Network,
-        graph: onnx.ModelProto,
-        max_length: int,
-        probe: Probe | None,
-        gold: GoldText | None,
-        threshold: float,
-        named: Collection[str],
-        report: Callable[[str], None],
-    ) -> None:
-        self.model, self.graph, self.max_length, self.probe = model, graph, max_length, probe
-        self.gold, self.threshold, self.named, self.report = gold, threshold, named, report
-        self.int8_is_good = False
+    model: Network
+    graph: onnx.ModelProto  # fp32
+    max_length: int
+    probe: Probe | None
+    gold: GoldText | None
+    threshold: float
+    named: Collection[str]  # dtypes that the user asked for
+    report: Callable[[str], None]
+    int8_is_good: bool = False
 
     def convert(self, dtype: str) -> tuple[onnx.ModelProto, Measures] | None:
         """Return the graph and its measurements; None, with the reason reported, if it is not good
         enough or cannot be made, and nobody asked for it by name."""
-        named = dtype in self.named
-        if dtype == "int8" and (self.probe is None or len(self.probe) < LEAST_PAIRS):
-            why = f"int8 needs {LEAST_PAIRS} pairs of text to be measured on; give --probe SRC TGT"
-            if named:
-                raise MxError(why)
-            self.report(f"int8 left out: {why}")
-            return None
-        graph = convert_to_fp16(self.graph) if dtype == "fp16" else self._make_int8()
-        check_onnx(graph, dtype)
         try:
+            graph = convert_to_fp16(self.graph) if dtype == "fp16" else self._make_int8()
+            check_onnx(graph, dtype)
             worst = verify_graph(self.model, graph, dtype, self.max_length, self.probe)
         except MxError as error:
-            if named:
+            if dtype in self.named:
                 raise
             self.report(f"{dtype} left out: {error}")
             return None
-        found = self._measure_links(graph)
-        measured = {"largest_difference": round_difference(worst.value), **round_measures(found)}
+        found = {"largest_difference": worst.value, **self._measure_links(graph)}
+        measured = round_measures(found)
         numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in measured.items())
         self.report(f"{dtype}: {numbers}")
         if dtype == "int8":
             # What is decided is decided on the values themselves, not on what people see.
-            base = self.baseline
-            worse = found["aer"] - base["aer"] if base else 0.0
+            worse = found["aer"] - self.baseline["aer"] if self.baseline else 0.0
             self.int8_is_good = found["link_f1"] >= LEAST_INT8_F1 and worse <= MOST_INT8_AER
-            if not self.int8_is_good and not named:
+            if not self.int8_is_good and dtype not in self.named:
                 self.report(f"int8 left out: it must keep a link F1 of {LEAST_INT8_F1} and the AER")
                 return None
         return graph, measured
 
     def _make_int8(self) -> onnx.ModelProto:
-        """Ranges come from the first half of the text, measurements from the second."""
-        assert self.probe is not None
-        some = self.probe.take_rows(slice(0, min(_RANGE_PAIRS, len(self.probe) // 2)))
-        single = [make_feeds([s.ids], [t.ids]) for s, t in zip(some.src, some.tgt, strict=True)]
+        """Take ranges from the first half of the text; links are measured on the second."""
+        if self.probe is None or len(self.probe) < LEAST_PAIRS:
+            raise MxError(
+                f"int8 needs {LEAST_PAIRS} pairs of text to be measured on; give --probe SRC TGT"
+            )
+        some = self.probe.pairs[: min(_RANGE_PAIRS, len(self.probe) // 2)]
+        single = [make_feeds([s.ids], [t.ids]) for s, t in some]
         return convert_to_int8(self.graph, find_ranges(self.graph, single))
 
     def _measure_links(self, graph: onnx.ModelProto) -> Measures:
         """Return link F1 against fp32, and AER where there is real gold."""
         if self.probe is None:
             return {}
-        found = find_probe_links(graph, self._rest, self.threshold)
-        return {"link_f1": link_f1(self._exact_links, found), **self._measure_aer(graph)}
+        links, exact = self._find_links(graph), self._exact_links
+        return {"link_f1": link_f1(exact, links), **self._measure_aer(graph)}
 
-    @property
-    def _rest(self) -> Probe:
-        """The text that int8 did not take its ranges from."""
+    def _find_links(self, graph: onnx.ModelProto) -> list[set[Link]]:
+        """Find the links of the text that int8 did not take its ranges from."""
         assert self.probe is not None
-        return self.probe.take_rows(slice(len(self.probe) // 2, None))
+        rest = Probe(self.probe.pairs[len(self.probe) // 2 :], self.probe.name)
+        return find_probe_links(graph, rest, self.threshold)
 
     @cached_property
     def _exact_links(self) -> list[set[Link]]:
-        return find_probe_links(self.graph, self._rest, self.threshold)
+        return self._find_links(self.graph)
 
     def _measure_aer(self, graph: onnx.ModelProto) -> Measures:
         if self.gold is None or not self.gold.is_real:
@@ -125,11 +116,9 @@ class DtypeConverter:
         return self._measure_aer(self.graph)
 
 
-def round_difference(value: float) -> float:
-    """Round to three digits, for people."""
-    return float(f"{value:.3g}")
-
-
 def round_measures(values: Measures) -> Measures:
-    """Round to four places, for people."""
-    return {name: round(value, 4) for name, value in values.items()}
+    """Round for people: differences to three digits, the others to four places."""
+    return {
+        name: float(f"{value:.3g}") if name == "largest_difference" else round(value, 4)
+        for name, value in values.items()
+    }

@@ -3,7 +3,7 @@
 Does not judge the links.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
 from ...engine.types import Link
 from ...trainer.data.batches import group_by_length
-from ...trainer.data.token_cache import TokenCache
+from ...trainer.data.token_cache import CachedSide, TokenCache
 from ..graph.builder import Feeds
 
 BATCH_PIECES = 2000  # of the longer side
@@ -39,43 +39,28 @@ class ProbeSentence:
 class Probe:
     """Sentence pairs, and a few words on what they are."""
 
-    src: list[ProbeSentence]
-    tgt: list[ProbeSentence]
+    pairs: list[tuple[ProbeSentence, ProbeSentence]]
     name: str
 
     def __len__(self) -> int:
-        return len(self.src)
-
-    def take_rows(self, rows: slice) -> "Probe":
-        return Probe(self.src[rows], self.tgt[rows], self.name)
-
-    def keep_alignable(self, longest: int) -> "Probe":
-        """Return the pairs of which neither side is empty or has more than `longest` pieces."""
-        keep = [
-            i
-            for i, (s, t) in enumerate(zip(self.src, self.tgt, strict=True))
-            if 0 < len(s.ids) <= longest and 0 < len(t.ids) <= longest
-        ]
-        return Probe([self.src[i] for i in keep], [self.tgt[i] for i in keep], self.name)
+        return len(self.pairs)
 
 
 def read_probe_files(
-    src: str,
-    tgt: str,
-    tokenizers: tuple[PieceTokenizer, PieceTokenizer],
-    limit: int | None,
-    name: str,
+    files: Sequence[str], tokenizers: Sequence[PieceTokenizer], name: str, limit: int | None = None
 ) -> Probe:
     """Read the first pairs of two parallel files, all if `limit` is None."""
-    sides: tuple[list[ProbeSentence], list[ProbeSentence]] = ([], [])
-    for pair in islice(read_pairs(src, tgt), limit):
-        for side, tokenizer, line in zip(sides, tokenizers, pair, strict=True):
-            words = split_words(line)
-            ids, index = tokenizer.encode(words)
-            side.append(
-                ProbeSentence(np.array(ids, np.int32), np.array(index, np.int64), len(words))
-            )
-    return Probe(*sides, name)
+
+    def encode_line(line: str, tokenizer: PieceTokenizer) -> ProbeSentence:
+        words = split_words(line)
+        ids, index = tokenizer.encode(words)
+        return ProbeSentence(np.array(ids, np.int32), np.array(index, np.int64), len(words))
+
+    pairs = [
+        (encode_line(s, tokenizers[0]), encode_line(t, tokenizers[1]))
+        for s, t in islice(read_pairs(*files), limit)
+    ]
+    return Probe(pairs, f"{len(pairs)} pairs of {name}")
 
 
 def read_validation_text(run: Path, limit: int) -> Probe | None:
@@ -83,17 +68,14 @@ def read_validation_text(run: Path, limit: int) -> Probe | None:
     cache = TokenCache.open(run / "cache" / "valid")
     if cache is None or not len(cache):
         return None
+
+    def read_sentence(side: CachedSide, i: int) -> ProbeSentence:
+        words = side.words(i)
+        return ProbeSentence(side.pieces(i).astype(np.int32), words, int(words[-1]) + 1)
+
     rows = range(min(limit, len(cache)))
-    src, tgt = (
-        [
-            ProbeSentence(
-                side.pieces(i).astype(np.int32), side.words(i), int(side.words(i)[-1]) + 1
-            )
-            for i in rows
-        ]
-        for side in (cache.src, cache.tgt)
-    )
-    return Probe(src, tgt, f"{len(rows)} pairs of the run's validation text")
+    pairs = [(read_sentence(cache.src, i), read_sentence(cache.tgt, i)) for i in rows]
+    return Probe(pairs, f"{len(pairs)} pairs of the run's validation text")
 
 
 # ---- running a graph ----
@@ -119,15 +101,14 @@ def make_feeds(src: list[np.ndarray], tgt: list[np.ndarray]) -> Feeds:
 
 def batch_probe(probe: Probe) -> Iterator[tuple[np.ndarray, Feeds]]:
     """Yield the rows of each batch and what to feed; pairs with an empty side are left out."""
-    full = np.array(
-        [i for i in range(len(probe)) if len(probe.src[i].ids) and len(probe.tgt[i].ids)]
-    )
+    lengths = np.array([[len(side.ids) for side in pair] for pair in probe.pairs]).reshape(-1, 2)
+    full = np.flatnonzero(lengths.all(axis=1))
     if not len(full):
         return
-    lengths = [np.array([len(side[i].ids) for i in full]) for side in (probe.src, probe.tgt)]
-    for group in group_by_length(lengths[0], lengths[1], BATCH_PIECES):
+    for group in group_by_length(*lengths[full].T, BATCH_PIECES):
         rows = full[group]
-        yield rows, make_feeds([probe.src[i].ids for i in rows], [probe.tgt[i].ids for i in rows])
+        src, tgt = zip(*(probe.pairs[i] for i in rows), strict=True)
+        yield rows, make_feeds([s.ids for s in src], [t.ids for t in tgt])
 
 
 def compute_word_values(
@@ -138,14 +119,11 @@ def compute_word_values(
     Of (S, T) outputs the largest value of each word pair, of NULL's a word's lowest.
     """
     session = open_session(graph)
-    found = [
-        [np.zeros((s.n_words, t.n_words), np.float32) for _ in outputs]
-        for s, t in zip(probe.src, probe.tgt, strict=True)
-    ]
+    found = [[np.zeros((s.n_words, t.n_words), np.float32)] * len(outputs) for s, t in probe.pairs]
     for rows, batch in batch_probe(probe):
         results = session.run(list(outputs), batch)
         for place, i in enumerate(rows):
-            src, tgt = probe.src[i], probe.tgt[i]
+            src, tgt = probe.pairs[i]
             for k, (name, values) in enumerate(zip(outputs, results, strict=True)):
                 if values.ndim == 3:
                     cells = values[place, : len(src.words), : len(tgt.words)]

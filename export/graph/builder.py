@@ -23,10 +23,29 @@ Weights = dict[str, np.ndarray]
 Feeds = dict[str, np.ndarray]  # a batch by the names of INPUTS
 
 
-class GraphBuilder:
-    """Collects nodes and constants; every method returns the name of the value it adds."""
+@dataclass(frozen=True)
+class SideValues:
+    """Names of the values of one side that both directions share."""
 
-    def __init__(self) -> None:
+    lengths: str  # (B,) int32
+    shape: str  # (2,) int64: B, L
+    shape3: str  # (3,) int64: B, L, D
+    valid: str  # (B, L) bool
+    mask: str  # (B, 1, 1, L), 0 where there is a piece, else -inf; an empty sentence has one
+    start: str  # (L, D) positions, and the side vector if tied; or (D,)
+    words: str  # (B, L, D) without positions
+    embedded: str  # (B·L, D) words with positions
+
+
+class NetworkBuilder:
+    """Collects the nodes and constants of a network; a method returns the name of what it adds.
+
+    Has the layers that Mask-Align and the student share, and what the graph takes and gives.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+        self.config = config
+        self.trained = weights
         self.nodes: list[onnx.NodeProto] = []
         self.stored: Weights = {}
         self.scope = ""
@@ -42,6 +61,9 @@ class GraphBuilder:
         self.stored.setdefault(name, np.asarray(value, order="C"))
         return name
 
+    def trained_weight(self, name: str) -> str:
+        return self.weight(name, self.trained[name])
+
     def ints(self, *values: int) -> str:
         """Add a constant int64 vector."""
         name = "ints_" + "_".join(str(v).replace("-", "m") for v in values)
@@ -56,52 +78,33 @@ class GraphBuilder:
         size = self.op("Gather", shape, self.scalar(axis, np.int64), axis=0)
         return self.op("Range", self.scalar(0, np.int64), size, self.scalar(1, np.int64))
 
-
-@dataclass(frozen=True)
-class SideValues:
-    """Names of the values of one side that both directions share."""
-
-    lengths: str  # (B,) int32
-    shape: str  # (2,) int64: B, L
-    shape3: str  # (3,) int64: B, L, D
-    valid: str  # (B, L) bool
-    mask: str  # (B, 1, 1, L), 0 where there is a piece, else -inf; an empty sentence has one
-    start: str  # (L, D) positions, and the side vector if tied; or (D,)
-    words: str  # (B, L, D) without positions
-    embedded: str  # (B·L, D) words with positions
-
-
-class NetworkBuilder(GraphBuilder):
-    """Layers that Mask-Align and the student share, and what the graph takes and gives."""
-
-    def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        super().__init__()
-        self.config = config
-        self.trained = weights
-
     def build_start(self, count: str, index: int) -> str:
         """Add what is added to the words of a side, the source's if `index` is 0."""
         raise NotImplementedError
 
     # ---- layers ----
 
-    def linear(self, x: str, name: str, part: slice = slice(None), scale: float = 1.0) -> str:
-        """Add x Wᵀ + b for a (B·L, D) value; `part` takes some of the outputs."""
-        weight, bias = (self.trained[f"{name}.{kind}"][part] for kind in ("weight", "bias"))
-        suffix = "" if part == slice(None) else f".{part.start}"
-        return self.op(
-            "Gemm",
-            x,
-            self.weight(f"{name}{suffix}.weight", weight * np.float32(scale)),
-            self.weight(f"{name}{suffix}.bias", bias * np.float32(scale)),
-            transB=1,
-        )
-
-    def norm(self, x: str, name: str) -> str:
-        gain, bias = (
-            self.weight(f"{name}.{kind}", self.trained[f"{name}.{kind}"])
+    def linear(self, x: str, name: str, part: int | None = None, scale: float = 1.0) -> str:
+        """Add x Wᵀ + b for a (B·L, D) value; `part` takes that one of the outputs of width D."""
+        width = self.config.width
+        rows = slice(None) if part is None else slice(part * width, (part + 1) * width)
+        suffix = "" if part is None else f".{rows.start}"
+        weight, bias = (
+            self.weight(
+                f"{name}{suffix}.{kind}", self.trained[f"{name}.{kind}"][rows] * np.float32(scale)
+            )
             for kind in ("weight", "bias")
         )
+        return self.op("Gemm", x, weight, bias, transB=1)
+
+    def project(
+        self, x: str, name: str, side: SideValues, part: int | None = None, scale: float = 1.0
+    ) -> str:
+        """Add `linear` of the pieces of a side, (B, L, D)."""
+        return self.op("Reshape", self.linear(x, name, part, scale), side.shape3)
+
+    def norm(self, x: str, name: str) -> str:
+        gain, bias = (self.trained_weight(f"{name}.{kind}") for kind in ("weight", "bias"))
         return self.op("LayerNormalization", x, gain, bias, axis=-1, epsilon=1e-5)
 
     def flatten_rows(self, x: str) -> str:
@@ -120,7 +123,7 @@ class NetworkBuilder(GraphBuilder):
         valid = self.find_valid(place, lengths)
         # One key at least is seen, or the softmax of an empty sentence would be NaN.
         one = self.op("Max", lengths, self.scalar(1, np.int32))
-        mask = self.make_additive(self.find_valid(place, one), (1, 2))
+        mask = self.make_additive(self.find_valid(place, one), 1, 2)
         own = index == 1 and not self.config.joint_vocab
         table = "tgt_embedding" if own else "src_embedding"
         scaled = self.trained[f"{table}.weight"] * np.float32(width**0.5)
@@ -141,7 +144,7 @@ class NetworkBuilder(GraphBuilder):
         """Add place < length, (B, L)."""
         return self.op("Less", place, self.op("Unsqueeze", lengths, self.ints(1)))
 
-    def make_additive(self, allowed: str, axes: tuple[int, ...]) -> str:
+    def make_additive(self, allowed: str, *axes: int) -> str:
         """Add a mask: 0 where allowed, else -inf, with new axes."""
         zero, never = self.scalar(0.0, np.float32), self.scalar(-np.inf, np.float32)
         return self.op("Unsqueeze", self.op("Where", allowed, zero, never), self.ints(*axes))

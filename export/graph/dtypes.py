@@ -10,10 +10,12 @@ they would with ranges taken at run time.
 """
 
 from collections.abc import Iterable
+from copy import deepcopy
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_node
 
 from ...engine.runtime.onnx_cpu import CPU, start_session
 from .builder import Feeds
@@ -34,8 +36,7 @@ _MICROSOFT = "com.microsoft"
 
 def convert_to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a fused graph in fp16."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for tensor in copy.graph.initializer:
         kept = tensor.name in _FLOAT32_WEIGHTS or tensor.name.startswith(TAIL)
         if tensor.data_type == TensorProto.FLOAT and not kept:
@@ -87,13 +88,9 @@ def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
     Give pairs one by one: padding would count, too.
     """
     names = sorted({node.input[0] for node in find_products(model)})
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
-    known = {output.name for output in watched.graph.output}
+    watched = deepcopy(model)
     watched.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        for name in names
-        if name not in known
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names
     )
     session = start_session(watched.SerializeToString(), [CPU], "the fp32 graph")
     low, high = np.zeros(len(names)), np.zeros(len(names))
@@ -105,8 +102,7 @@ def find_ranges(model: onnx.ModelProto, batches: Iterable[Feeds]) -> Ranges:
 
 def convert_to_int8(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     """Return a copy of a fused fp32 graph with 8-bit matrix products."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     quantizer = _Quantizer(copy, ranges)
     chosen = {node.output[0] for node in find_products(copy)}
     nodes: list[onnx.NodeProto] = []
@@ -131,7 +127,6 @@ class _Quantizer:
         self.producer = {out: node for node in model.graph.node for out in node.output}
         self.ranges = ranges
         self.stored: dict[str, onnx.TensorProto] = {}
-        self.quantized: set[str] = set()
 
     def store(self, name: str, value: np.ndarray) -> str:
         if name not in self.stored:
@@ -144,23 +139,21 @@ class _Quantizer:
         With the range of x as low:high, x ≈ (x₈ - zero) · step for x₈ in 0:255.
         """
         x, weight, bias = node.input
-        nodes = []
         low, high = self.ranges[x]
         step = max(high - low, 1e-6) / 255
         zero = np.uint8(np.clip(round(-low / step), 0, 255))
+        is_new = f"{x}.scale" not in self.stored
         scale = self.store(f"{x}.scale", np.float32(step))
         offset = self.store(f"{x}.zero", zero)
-        if x not in self.quantized:
-            self.quantized.add(x)
-            nodes += self.quantize_input(x, scale, offset, zero)
-        product = helper.make_node(
-            "MatMulIntegerToFloat",
-            [f"{x}.int8", *self.quantize_weight(weight, scale, offset), "", bias],
-            list(node.output),
-            name=node.name,
-            domain=_MICROSOFT,
-        )
-        return [*nodes, product]
+        nodes = self.quantize_input(x, scale, offset, zero) if is_new else []
+        if f"{weight}.int8" not in self.stored:
+            values = numpy_helper.to_array(self.weights[weight])  # (out, in)
+            steps = np.maximum(np.abs(values).max(axis=1), 1e-12) / _WEIGHT_LIMIT
+            self.store(f"{weight}.int8", np.round(values / steps[:, None]).astype(np.int8).T)
+            self.store(f"{weight}.scale", steps.astype(np.float32))
+        given = [f"{x}.int8", f"{weight}.int8", scale, f"{weight}.scale", offset, "", bias]
+        kind = "MatMulIntegerToFloat"
+        return [*nodes, make_node(kind, given, node.output, node.name, domain=_MICROSOFT)]
 
     def quantize_input(
         self, x: str, scale: str, offset: str, zero: np.uint8
@@ -173,7 +166,7 @@ class _Quantizer:
                 return self.quantize_neighbours(joined, before, scale, offset)
         # What a Relu removes is below the smallest 8-bit value and removed again.
         read = before.input[0] if before.op_type == "Relu" and zero == 0 else x
-        return [helper.make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"])]
+        return [make_node("QuantizeLinear", [read, scale, offset], [f"{x}.int8"])]
 
     def quantize_neighbours(
         self, joined: onnx.NodeProto, reshaped: onnx.NodeProto, scale: str, offset: str
@@ -181,21 +174,18 @@ class _Quantizer:
         """Put a student's window together after each piece was made 8 bits, not three times."""
         slices = [self.producer[name] for name in joined.input]
         padded = self.producer[slices[0].input[0]]
-        (read, widths), (pad,), make = padded.input, padded.output, helper.make_node
-        (out,) = reshaped.output
+        (read, widths), (pad,), (out,) = padded.input, padded.output, reshaped.output
+        parts, whole = [f"{one.output[0]}.int8" for one in slices], f"{joined.output[0]}.int8"
         return [
-            make("QuantizeLinear", [read, scale, offset], [f"{read}.int8"]),
-            make("Pad", [f"{read}.int8", widths, offset], [f"{pad}.int8"]),
+            make_node("QuantizeLinear", [read, scale, offset], [f"{read}.int8"]),
+            make_node("Pad", [f"{read}.int8", widths, offset], [f"{pad}.int8"]),
             *(
-                make("Slice", [f"{pad}.int8", *one.input[1:]], [f"{one.output[0]}.int8"])
-                for one in slices
+                make_node("Slice", [f"{pad}.int8", *one.input[1:]], [part])
+                for one, part in zip(slices, parts, strict=True)
             ),
-            make(
-                "Concat", [f"{one.output[0]}.int8" for one in slices], [f"{joined.output[0]}.int8"],
-                axis=2,
-            ),
-            make("Reshape", [f"{joined.output[0]}.int8", reshaped.input[1]], [f"{out}.int8"]),
-        ]  # fmt: skip
+            make_node("Concat", parts, [whole], axis=2),
+            make_node("Reshape", [whole, reshaped.input[1]], [f"{out}.int8"]),
+        ]
 
     def quantize_embedding(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Look up rows of 8 bits, each times its own scale."""
@@ -205,19 +195,9 @@ class _Quantizer:
         self.store(f"{table}.int8", np.round(values / steps).astype(np.int8))
         self.store(f"{table}.scale", steps.astype(np.float32))
         (out,) = node.output
-        make = helper.make_node
         return [
-            make("Gather", [f"{table}.int8", ids], [f"{out}.int8"], axis=0),
-            make("Gather", [f"{table}.scale", ids], [f"{out}.scale"], axis=0),  # (B, L, 1)
-            make("Cast", [f"{out}.int8"], [f"{out}.wide"], to=TensorProto.FLOAT),
-            make("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
+            make_node("Gather", [f"{table}.int8", ids], [f"{out}.int8"], axis=0),
+            make_node("Gather", [f"{table}.scale", ids], [f"{out}.scale"], axis=0),  # (B, L, 1)
+            make_node("Cast", [f"{out}.int8"], [f"{out}.wide"], to=TensorProto.FLOAT),
+            make_node("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
         ]
-
-    def quantize_weight(self, name: str, scale: str, offset: str) -> list[str]:
-        """Name the 8-bit weight, the scales of input and weight, and the input's zero."""
-        if f"{name}.int8" not in self.stored:
-            values = numpy_helper.to_array(self.weights[name])  # (out, in)
-            steps = np.maximum(np.abs(values).max(axis=1), 1e-12) / _WEIGHT_LIMIT
-            self.store(f"{name}.int8", np.round(values / steps[:, None]).astype(np.int8).T)
-            self.store(f"{name}.scale", steps.astype(np.float32))
-        return [f"{name}.int8", scale, f"{name}.scale", offset]

@@ -17,6 +17,8 @@ scaled, and q may have B = 1 for all pairs. Masks are additive: (B, 1, 1 or L, L
 """
 
 from collections import defaultdict
+from copy import deepcopy
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -30,86 +32,76 @@ from .builder import OPSET
 
 DOMAIN_VERSION = 1
 
-_SPLIT = """
-    split = Constant <value = int64[4] {{0, 0, {heads}, {head_width}}}> ()
+_SPLIT = """split = Constant <value = int64[4] {0, 0, $heads, $head_width}> ()
     q4 = Reshape (q, split)
     qh = Transpose <perm = [0, 2, 1, 3]> (q4)
     k4 = Reshape (k, split)
     kh = Transpose <perm = [0, 2, 3, 1]> (k4)
-    raw = MatMul (qh, kh)
-"""
-_ATTEND = (
-    _SPLIT
-    + """
+    raw = MatMul (qh, kh)"""
+_ATTEND = """$split
     scores = Add (raw, mask)
     weights = Softmax <axis = -1> (scores)
     v4 = Reshape (v, split)
     vh = Transpose <perm = [0, 2, 1, 3]> (v4)
     mixed = MatMul (weights, vh)
     mixed4 = Transpose <perm = [0, 2, 1, 3]> (mixed)
-    joined = Constant <value = int64[3] {{0, 0, {width}}}> ()
-"""
-)
-_SCORES = (
-    _SPLIT
-    + """
+    joined = Constant <value = int64[3] {0, 0, $width}> ()"""
+_SCORES = """$split
     real = Cast <to = 1> (raw)
     real_mask = Cast <to = 1> (mask)
     seen = Add (real, real_mask)
-    over_heads = Constant <value = int64[1] {{1}}> ()
-"""
-)
+    over_heads = Constant <value = int64[1] {1}> ()"""
 
 # Larger bodies first: StaticAttention contains MaskedAttention. Not plain "Attention": the TensorRT
 # parser takes an op of that name for the standard one, whatever its domain.
-_FUNCTIONS = {
-    "StaticAttention": """StaticAttention <heads> (q, k, v, lengths, mask) => (out) {{"""
-    + _ATTEND
-    + """
+_FUNCTIONS = """\
+StaticAttention <heads> (q, k, v, lengths, mask) => (out) {
+    $attend
     found = Reshape (mixed4, joined)
-    two = Constant <value = int32 {{2}}> ()
+    two = Constant <value = int32 {2}> ()
     alone = Less (lengths, two)
     others = Not (alone)
-    axes = Constant <value = int64[2] {{1, 2}}> ()
+    axes = Constant <value = int64[2] {1, 2}> ()
     others3 = Unsqueeze (others, axes)
     keep = CastLike (others3, found)
     out = Mul (found, keep)
-}}""",
-    "MaskedAttention": """MaskedAttention <heads> (q, k, v, mask) => (out) {{"""
-    + _ATTEND
-    + """
+}
+
+MaskedAttention <heads> (q, k, v, mask) => (out) {
+    $attend
     out = Reshape (mixed4, joined)
-}}""",
-    "LeakyAttention": """LeakyAttention <heads> (q, k, null_key, mask) => (weights, null) {{"""
-    + _SCORES
-    + """
-    null_shape = Constant <value = int64[3] {{{heads}, {head_width}, 1}}> ()
+}
+
+LeakyAttention <heads> (q, k, null_key, mask) => (weights, null) {
+    $scores
+    null_shape = Constant <value = int64[3] {$heads, $head_width, 1}> ()
     null_column = Reshape (null_key, null_shape)
     null_raw = MatMul (qh, null_column)
     null_real = Cast <to = 1> (null_raw)
     all = Concat <axis = -1> (null_real, seen)
     each = Softmax <axis = -1> (all)
     mean = ReduceMean <keepdims = 0> (each, over_heads)
-    zero = Constant <value = int64[1] {{0}}> ()
-    one = Constant <value = int64[1] {{1}}> ()
-    two = Constant <value = int64[1] {{2}}> ()
-    end = Constant <value = int64[1] {{9223372036854775807}}> ()
+    zero = Constant <value = int64[1] {0}> ()
+    one = Constant <value = int64[1] {1}> ()
+    two = Constant <value = int64[1] {2}> ()
+    end = Constant <value = int64[1] {9223372036854775807}> ()
     weights = Slice (mean, one, end, two)
     null3 = Slice (mean, zero, one, two)
     null = Squeeze (null3, two)
-}}""",
-    "CrossAttention": """CrossAttention <heads> (q, k, mask) => (weights) {{"""
-    + _SCORES
-    + """
+}
+
+CrossAttention <heads> (q, k, mask) => (weights) {
+    $scores
     each = Softmax <axis = -1> (seen)
     weights = ReduceMean <keepdims = 0> (each, over_heads)
-}}""",
-    "Symmetrize": """Symmetrize (fwd, bwd, src_lengths, tgt_lengths) => (scores, fwd_st, bwd_st) {{
-    zero = Constant <value = int64 {{0}}> ()
-    one = Constant <value = int64 {{1}}> ()
-    two = Constant <value = int64 {{2}}> ()
-    first = Constant <value = int64[1] {{1}}> ()
-    second = Constant <value = int64[1] {{2}}> ()
+}
+
+Symmetrize (fwd, bwd, src_lengths, tgt_lengths) => (scores, fwd_st, bwd_st) {
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    two = Constant <value = int64 {2}> ()
+    first = Constant <value = int64[1] {1}> ()
+    second = Constant <value = int64[1] {2}> ()
     src_shape = Shape (bwd)
     n_src = Gather <axis = 0> (src_shape, one)
     src_range = Range (zero, n_src, one)
@@ -130,21 +122,24 @@ _FUNCTIONS = {
     fwd_st = Mul (turned, cells)
     bwd_st = Mul (bwd, cells)
     sum = Add (fwd_st, bwd_st)
-    tiny = Constant <value = float {{1e-30}}> ()
+    tiny = Constant <value = float {1e-30}> ()
     total = Max (sum, tiny)
     product = Mul (fwd_st, bwd_st)
-    double = Constant <value = float {{2.0}}> ()
+    double = Constant <value = float {2.0}> ()
     doubled = Mul (product, double)
     scores = Div (doubled, total)
-}}""",
 }
+"""
 
 
 def make_functions(width: int, heads: int) -> list[onnx.FunctionProto]:
     """Make the ops for a network of this shape, in the order in which they are looked for."""
     sizes = {"width": width, "heads": heads, "head_width": width // heads}
     header = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
-    return [parser.parse_function(header + text.format(**sizes)) for text in _FUNCTIONS.values()]
+    text = _FUNCTIONS
+    for parts in ({"attend": _ATTEND, "scores": _SCORES}, {"split": _SPLIT}, sizes):
+        text = Template(text).safe_substitute(parts)
+    return [parser.parse_function(header + function) for function in text.split("\n\n")]
 
 
 def count_expected(config: ModelConfig) -> dict[str, int]:
@@ -182,8 +177,7 @@ def fuse_attention(
     model: onnx.ModelProto, config: ModelConfig
 ) -> tuple[onnx.ModelProto, dict[str, int]]:
     """Return a copy with calls of our ops, and how often each was put in."""
-    fused = onnx.ModelProto()
-    fused.CopyFrom(model)
+    fused = deepcopy(model)
     counts = {}
     for function in make_functions(config.width, config.heads):
         count = FunctionRewrite(fused.graph, function, config.heads).run()
@@ -217,26 +211,22 @@ class FunctionRewrite:
     def run(self) -> int:
         """Rewrite the graph; return the number of calls."""
         calls: list[onnx.NodeProto] = []
-        root = self.body[self.function.output[0]]
+        name, root = self.function.name, self.body[self.function.output[0]]
         for node in self.graph.node:
             found: dict[str, str] = {}
             if self.match_node(root, node, found) and self.match_rest(found):
-                calls.append(self.make_call(found, len(calls)))
+                inputs, outputs = (
+                    [found[value] for value in values]
+                    for values in (self.function.input, self.function.output)
+                )
+                call = helper.make_node(
+                    name, inputs, outputs, f"{name}_{len(calls)}", domain=DOMAIN, **self.attributes
+                )
+                calls.append(call)
         replaced = {name for call in calls for name in call.output}
         others = [node for node in self.graph.node if not replaced.intersection(node.output)]
         replace_nodes(self.graph, others + calls)
         return len(calls)
-
-    def make_call(self, found: dict[str, str], number: int) -> onnx.NodeProto:
-        name = self.function.name
-        return helper.make_node(
-            name,
-            [found[value] for value in self.function.input],
-            [found[value] for value in self.function.output],
-            name=f"{name}_{number}",
-            domain=DOMAIN,
-            **self.attributes,
-        )
 
     def match_value(self, wanted: str, value: str, found: dict[str, str]) -> bool:
         """Tell whether the body's value `wanted` can be the graph's `value`; note it in `found`."""
@@ -253,11 +243,7 @@ class FunctionRewrite:
     def match_node(
         self, wanted: onnx.NodeProto, node: onnx.NodeProto, found: dict[str, str]
     ) -> bool:
-        if (wanted.op_type, wanted.domain) != (node.op_type, node.domain):
-            return False
-        if len(wanted.input) != len(node.input):
-            return False
-        if encode_attributes(wanted) != encode_attributes(node):
+        if describe_node(wanted) != describe_node(node):
             return False
         pairs = zip(wanted.input, node.input, strict=True)
         if not all(self.match_value(w, value, found) for w, value in pairs):
@@ -282,14 +268,15 @@ class FunctionRewrite:
         return True
 
 
-def encode_attributes(node: onnx.NodeProto) -> dict[str, bytes]:
-    return {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
+def describe_node(node: onnx.NodeProto) -> tuple[Any, ...]:
+    """Return all that two nodes must share to compute the same of the same inputs."""
+    attributes = {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
+    return node.op_type, node.domain, len(node.input), attributes
 
 
 def equal_tensors(first: onnx.TensorProto, second: onnx.TensorProto) -> bool:
-    if first.data_type != second.data_type or list(first.dims) != list(second.dims):
-        return False
-    return np.array_equal(numpy_helper.to_array(first), numpy_helper.to_array(second))
+    a, b = numpy_helper.to_array(first), numpy_helper.to_array(second)
+    return a.dtype == b.dtype and np.array_equal(a, b)
 
 
 def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
@@ -297,36 +284,27 @@ def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
     too."""
     producer = {out: node for node in nodes for out in node.output}
     waiting = [output.name for output in graph.output]
-    used: set[str] = set()
+    needed: set[str] = set()  # by an output, and not in its place yet
     while waiting:
         name = waiting.pop()
-        if name in producer and name not in used:
-            used.update(producer[name].output)
+        if name in producer and name not in needed:
+            needed.update(producer[name].output)
             waiting += producer[name].input
-    kept = sort_nodes([node for node in nodes if used.intersection(node.output)])
-    read = {name for node in kept for name in node.input}
+    ordered: list[onnx.NodeProto] = []
+
+    def place_node(node: onnx.NodeProto) -> None:
+        """Put a node behind those it reads from."""
+        if node.output[0] in needed:
+            needed.difference_update(node.output)
+            for name in reversed(node.input):
+                if name in producer:
+                    place_node(producer[name])
+            ordered.append(node)
+
+    for node in nodes:
+        place_node(node)
+    read = {name for node in ordered for name in node.input}
     stored = [tensor for tensor in graph.initializer if tensor.name in read]
     del graph.node[:], graph.initializer[:]
-    graph.node.extend(kept)
+    graph.node.extend(ordered)
     graph.initializer.extend(stored)
-
-
-def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the nodes, each behind those it reads from."""
-    producer = {out: node for node in nodes for out in node.output}
-    done: set[str] = set()
-    ordered: list[onnx.NodeProto] = []
-    # A node is met twice: first to wait for its inputs, then, when they are done, to be listed.
-    waiting = [(node, False) for node in reversed(nodes)]
-    while waiting:
-        node, ready = waiting.pop()
-        if node.output[0] in done:
-            continue
-        if ready:
-            done.update(node.output)
-            ordered.append(node)
-            continue
-        waiting.append((node, True))
-        before = (producer[name] for name in node.input if name in producer)
-        waiting += [(other, False) for other in before if other.output[0] not in done]
-    return ordered

@@ -36,7 +36,7 @@ class MaskAlignGraph(NetworkBuilder):
     def build_start(self, count: str, index: int) -> str:
         """Add sines and cosines (L, D), computed here so that no length is too long."""
         place = self.op("Cast", count, to=TensorProto.FLOAT)
-        rates = self.weight("positions.rates", self.trained["positions.rates"])
+        rates = self.trained_weight("positions.rates")
         angles = self.op("Mul", self.op("Unsqueeze", place, self.ints(1)), rates)
         waves = self.op("Concat", self.op("Sin", angles), self.op("Cos", angles), axis=1)
         # Angles need float32; `dtypes.convert_to_fp16` turns this cast to the type of the weights.
@@ -49,14 +49,14 @@ class MaskAlignGraph(NetworkBuilder):
     # ---- parts ----
 
     def norm_before(self, x: str, name: str) -> str:
-        return self.norm(x, f"{name}.norm") if self.pre else x
+        return self.norm(x, name) if self.pre else x
 
     def add_residual(self, x: str, update: str, name: str) -> str:
         x = self.op("Add", x, update)
         return x if self.pre else self.norm(x, f"{name}.norm")
 
     def feed_forward(self, x: str, name: str) -> str:
-        up = self.op("Relu", self.linear(self.norm_before(x, name), f"{name}.up"))
+        up = self.op("Relu", self.linear(self.norm_before(x, f"{name}.norm"), f"{name}.up"))
         return self.add_residual(x, self.linear(up, f"{name}.down"), name)
 
     def split_heads(self, x: str, perm: tuple[int, int, int, int]) -> str:
@@ -87,42 +87,37 @@ class MaskAlignGraph(NetworkBuilder):
         return self.build_decoder(f"{name}.decoder", sides[1 - read], source, sides[read])
 
     def build_encoder(self, name: str, side: SideValues) -> str:
-        x, width = side.embedded, self.config.width
+        x = side.embedded
         for layer in range(self.config.encoder_layers):
             part = f"{name}.attention.{layer}"
-            normed = self.norm_before(x, part)
+            normed = self.norm_before(x, f"{part}.norm")
+            scales = (self.query_scale, 1.0, 1.0)
             q, k, v = (
-                self.op(
-                    "Reshape",
-                    self.linear(
-                        normed,
-                        f"{part}.qkv",
-                        slice(i * width, (i + 1) * width),
-                        self.query_scale if i == 0 else 1.0,
-                    ),
-                    side.shape3,
-                )
-                for i in range(3)
+                self.project(normed, f"{part}.qkv", side, i, scale)
+                for i, scale in enumerate(scales)
             )
             mixed = self.flatten_rows(self.masked_attention(q, k, v, side.mask))
             x = self.add_residual(x, self.linear(mixed, f"{part}.out"), part)
             x = self.feed_forward(x, f"{name}.feed_forward.{layer}")
-        return self.norm(x, f"{name}.norm") if self.pre else x
+        return self.norm_before(x, f"{name}.norm")
 
     def build_decoder(
         self, name: str, side: SideValues, source: str, source_side: SideValues
     ) -> tuple[str, str]:
         """Add the part of the decoder that the last layer's cross-attention weights depend on."""
         masked, last = self.config.masked, self.config.decoder_layers - 1
-        static = self.norm_static(name, side.embedded) if masked else ""
+        static = self.norm_before(side.embedded, f"{name}.static_norm") if masked else ""
         mask = self.decoder_mask(side)
         h = side.start if masked else self.shift_words(name, side)
         for layer in range(last + 1):
             part = f"{name}.attention.{layer}"
-            keys = static if masked else self.norm_static(name, h)
-            k, v = (self.key_or_value(keys, name, 2 * layer + i, side) for i in range(2))
+            keys = static if masked else self.norm_before(h, f"{name}.static_norm")
+            # One product for each: splitting the result of a single large one costs a copy and
+            # saves nothing on a CPU.
+            k, v = (self.project(keys, f"{name}.key_value", side, 2 * layer + i) for i in range(2))
             first = masked and layer == 0  # the queries of all pairs are the positions: B = 1
-            q = self.linear(self.norm_before(h, part), f"{part}.query", scale=self.query_scale)
+            normed = self.norm_before(h, f"{part}.norm")
+            q = self.linear(normed, f"{part}.query", scale=self.query_scale)
             if first:
                 q = self.op("Unsqueeze", q, self.ints(0))
             else:
@@ -142,26 +137,16 @@ class MaskAlignGraph(NetworkBuilder):
                 h = self.feed_forward(h, f"{name}.feed_forward.{layer}")
         return self.cross_weights(f"{name}.cross.{last}", h, side, source, source_side)
 
-    def norm_static(self, name: str, x: str) -> str:
-        return self.norm(x, f"{name}.static_norm") if self.pre else x
-
-    def key_or_value(self, x: str, name: str, index: int, side: SideValues) -> str:
-        """Add keys (even index) or values (odd) of a layer.
-
-        One product for each: splitting the result of a single large one costs a copy and saves
-        nothing on a CPU.
-        """
-        width = self.config.width
-        part = slice(index * width, (index + 1) * width)
-        return self.op("Reshape", self.linear(x, f"{name}.key_value", part), side.shape3)
-
     def shift_words(self, name: str, side: SideValues) -> str:
         """Add what an autoregressive decoder starts with: the begin vector, then all words but the
         last."""
         one, width = self.ints(1), self.ints(self.config.width)
         batch = self.op("Slice", side.shape, self.ints(0), one)
-        begin = self.weight(f"{name}.begin", self.trained[f"{name}.begin"])
-        begins = self.op("Expand", begin, self.op("Concat", batch, one, width, axis=0))
+        begins = self.op(
+            "Expand",
+            self.trained_weight(f"{name}.begin"),
+            self.op("Concat", batch, one, width, axis=0),
+        )
         before = self.op("Slice", side.words, self.ints(0), self.ints(-1), one)
         words = self.op("Concat", begins, before, axis=1)
         return self.flatten_rows(self.op("Add", words, side.start))
@@ -174,15 +159,12 @@ class MaskAlignGraph(NetworkBuilder):
         """
         count = self.count_along(side.shape)
         column = self.op("Unsqueeze", count, self.ints(1))  # (L, 1)
-        zero, never = self.scalar(0.0, np.float32), self.scalar(-np.inf, np.float32)
         if self.config.masked:
             alone = self.op("Unsqueeze", self.is_alone(side), self.ints(1, 2))  # (B, 1, 1)
             allowed = self.op("Or", self.op("Not", self.op("Equal", count, column)), alone)
         else:
-            allowed = self.op("LessOrEqual", count, column)
-            allowed = self.op("Unsqueeze", allowed, self.ints(0))
-        seen = self.op("Unsqueeze", self.op("Where", allowed, zero, never), self.ints(1))
-        return self.op("Add", seen, side.mask)
+            allowed = self.op("Unsqueeze", self.op("LessOrEqual", count, column), self.ints(0))
+        return self.op("Add", self.make_additive(allowed, 1), side.mask)
 
     def is_alone(self, side: SideValues) -> str:
         return self.op("Less", side.lengths, self.scalar(2, np.int32))  # (B,)
@@ -195,8 +177,8 @@ class MaskAlignGraph(NetworkBuilder):
     # ---- cross-attention ----
 
     def cross_query(self, name: str, h: str, side: SideValues) -> str:
-        query = self.linear(self.norm_before(h, name), f"{name}.query", scale=self.query_scale)
-        return self.op("Reshape", query, side.shape3)
+        h = self.norm_before(h, f"{name}.norm")
+        return self.project(h, f"{name}.query", side, scale=self.query_scale)
 
     def cross_attention(
         self, name: str, h: str, side: SideValues, source: str, source_side: SideValues
@@ -204,10 +186,7 @@ class MaskAlignGraph(NetworkBuilder):
         """Add a cross-attention before the last one, which needs its values. NULL is one key
         more."""
         q = self.cross_query(name, h, side)
-        k, v = (
-            self.op("Reshape", self.linear(source, f"{name}.{part}"), source_side.shape3)
-            for part in ("key", "value")
-        )
+        k, v = (self.project(source, f"{name}.{p}", source_side) for p in ("key", "value"))
         mask = source_side.mask
         if self.config.leaky:
             k, v = (
@@ -230,7 +209,7 @@ class MaskAlignGraph(NetworkBuilder):
         self, name: str, h: str, side: SideValues, source: str, source_side: SideValues
     ) -> tuple[str, str]:
         """Add head-mean weights (B, T, S) in float32, and NULL's (B, T), "" if not leaky."""
-        key = self.op("Reshape", self.linear(source, f"{name}.key"), source_side.shape3)
+        key = self.project(source, f"{name}.key", source_side)
         q = self.split_heads(self.cross_query(name, h, side), _ROWS)
         scores = self.op("MatMul", q, self.split_heads(key, _COLUMNS))  # (B, H, T, S)
         scores = self.op("Cast", scores, to=TensorProto.FLOAT)
@@ -238,7 +217,7 @@ class MaskAlignGraph(NetworkBuilder):
         scores = self.op("Add", scores, mask)
         if not self.config.leaky:
             return self.mean_over_heads(self.op("Softmax", scores, axis=-1)), ""
-        null_key = self.weight(f"{name}.null_key", self.trained[f"{name}.null_key"])
+        null_key = self.trained_weight(f"{name}.null_key")
         width, heads = self.config.width, self.config.heads
         null = self.op(
             "MatMul", q, self.op("Reshape", null_key, self.ints(heads, width // heads, 1))

@@ -95,8 +95,8 @@ class StudentGraph(NetworkBuilder):
     def build_similarity(self, x: str, y: str, sides: list[SideValues]) -> str:
         """Add (B, T, S): products of the target's queries with the source's keys."""
         scale = self.config.width**-0.5
-        query = self.op("Reshape", self.linear(y, "query", scale=scale), sides[1].shape3)
-        key = self.op("Reshape", self.linear(x, "key"), sides[0].shape3)
+        query = self.project(y, "query", sides[1], scale=scale)
+        key = self.project(x, "key", sides[0])
         products = self.op("MatMul", query, self.op("Transpose", key, perm=(0, 2, 1)))
         return self.to_float32(products)
 

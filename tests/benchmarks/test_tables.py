@@ -111,3 +111,9 @@ def test_the_front_has_what_nothing_beats():
     a, b, c = (ChartPoint(n, "", x, y, y, y) for n, x, y in (("a", 1, 5), ("b", 2, 6), ("c", 3, 4)))
     assert charts.find_front([a, b, c], "low") == [a, c]
     assert charts.find_front([a, b, c], "high") == [c]
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 800), (0.02, 0.03), (1, 1), (7, 5e6)])
+def test_logarithmic_ticks_enclose_the_values(low, high):
+    marks = charts.log_ticks(low, high)
+    assert marks[0] <= low * 1.001 and marks[-1] >= high * 0.999 and len(marks) >= 2

@@ -82,10 +82,20 @@ def test_used_scratch_is_refused() -> None:
 
 
 def test_architectures_are_checked_and_kept() -> None:
-    names = (name for name in ("sm_80", "sm_90", "sm_80"))
-    assert kernels.check_architectures(names) == ("sm_80", "sm_90")
+    assert kernels.choose_architectures("sm_80, sm_90,sm_80", print) == ("sm_80", "sm_90")
+    assert kernels.choose_architectures("none", print) == ()
+    assert kernels.choose_architectures(None, print) == tuple(ARCHITECTURES)
+
+
+def test_without_triton_there_are_none_which_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "has_triton", lambda: False)
+    said: list[str] = []
+    assert kernels.choose_architectures(None, said.append) == ()
+    assert said == ["kernels left out: triton is not installed (pip install triton)"]
+    with pytest.raises(MxError, match="--kernels needs triton"):
+        kernels.choose_architectures("sm_80", print)
 
 
 def test_unknown_architecture() -> None:
     with pytest.raises(MxError, match="no kernels for 'sm_60'"):
-        kernels.check_architectures(["sm_80", "sm_60"])
+        kernels.choose_architectures("sm_80,sm_60", print)

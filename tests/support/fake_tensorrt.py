@@ -15,6 +15,13 @@ from ...engine.runtime.gpu.tensorrt_api import PluginSet
 from ...engine.runtime.model_graph import KERNEL_OF_OP
 from .fake_gpu import FakeDriver
 
+# What the real TensorRT for RTX builds for: it has no plans for data-centre GPUs (9.0, 10.0), and
+# no fp32 matrix products for 7.5.
+RTX_CAPABILITIES = {
+    "fp32": ("SM80", "SM86", "SM89", "SM120"),
+    "fp16": ("SM75", "SM80", "SM86", "SM89", "SM120"),
+}
+
 
 class FakeTensorrt:
     """TensorRT whose plan is the graph itself."""
@@ -37,10 +44,9 @@ class FakeTensorrt:
         ops = frozenset(op for op, kernel in KERNEL_OF_OP.items() if kernel in kernels)
         return PluginSet(f"mx_{archive.digest[:16]}", ops)
 
-    def build_plan(
-        self, graph, profiles, *, workspace, memory, capabilities, timings, plugins, progress
-    ):
-        assert plugins == (b"plugin_namespace" in graph) and workspace <= memory
+    def build_plan(self, graph, profiles, *, workspace, memory, capabilities, timings, progress):
+        assert workspace <= memory
+        plugins = b"plugin_namespace" in graph
         self.log.append(("build", profiles, workspace, tuple(capabilities), timings, plugins))
         if plugins and self.refuse_plugins:
             raise BackendError("TensorRT: cannot read the graph: no plugin")
@@ -77,7 +83,7 @@ class FakePlan:
         self.session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
 
     def memory_size(self, profile):
-        high = self.profiles[profile].shapes["src"][2] if self.profiles else (0,)
+        high = self.profiles[profile]["src"][2] if self.profiles else (0,)
         return self.api.memory + self.api.per_row * high[0]
 
     def takes_int64(self, name):
@@ -104,7 +110,7 @@ class FakePlanContext:
         driver.check_inside(memory[0], memory[1])
         assert memory[1] >= api.memory and memory[0] % 256 == 0
         if self.plan.profiles:
-            allowed = self.plan.profiles[profile].shapes
+            allowed = self.plan.profiles[profile]
             for name, shape in shapes.items():
                 low, _, high = allowed[name]
                 assert all(a <= b <= c for a, b, c in zip(low, shape, high, strict=True)), shape

@@ -62,9 +62,8 @@ def write_run(folder: Path, **settings: Any) -> Path:
     weights.publish_weights(folder, {name: p.data for name, p in model.named_parameters()})
     cache.build_token_cache(
         zip(*sides, strict=True),
-        tokenizers[0],
-        tokenizers[-1],
         folder / "cache" / "valid",
+        tokenizers=(tokenizers[0], tokenizers[-1]),
         max_length=40,
         max_ratio=9,
         key={},

@@ -14,7 +14,7 @@ from .measure_style import ROOT, imported_modules, source_files
 # Top to bottom: a room imports only from rooms below it.
 ORDER = (
     "export/commands", "export/bundling", "export/card", "export/check", "export/kernels",
-    "export/graph",
+    "export/graph", "export/options",
     "trainer/__main__", "trainer/commands", "trainer/analysis", "trainer/loop", "trainer/run",
     "trainer/teachers", "trainer/networks", "trainer/data", "trainer/config",
     "engine/commands", "engine/train_on_input", "engine/cluster", "engine/aligner", "engine/jobs",

@@ -5,14 +5,16 @@ Does not read files.
 """
 
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
+from ...engine.alignment import SoftAlignment
+from ...engine.links.evaluation import align_columns
 from ...engine.links.link_files import Gold
 from ...engine.links.scoring import score_links
 from ...engine.runtime.reference import pool_words
@@ -24,33 +26,13 @@ from ..networks.mask_align import MaskAlign, harmonic_mean
 CELLS = ("cPcA", "wPcA", "cPwA", "wPwA")
 
 
-class PairWeights(Protocol):
-    """All weights of a pair: matrices (source words, target words), and those of NULL."""
-
-    @property
-    def scores(self) -> np.ndarray: ...
-    @property
-    def fwd(self) -> np.ndarray: ...
-    @property
-    def bwd(self) -> np.ndarray: ...
-    @property
-    def src_null(self) -> np.ndarray: ...
-    @property
-    def tgt_null(self) -> np.ndarray: ...
-
-
-WeighPair = Callable[[Sequence[str], Sequence[str]], PairWeights]
+WeighPair = Callable[[Sequence[str], Sequence[str]], SoftAlignment]
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(SoftAlignment):
     """What a run's model says about a pair; a word is predicted if all of its pieces are."""
 
-    scores: np.ndarray
-    fwd: np.ndarray
-    bwd: np.ndarray
-    src_null: np.ndarray
-    tgt_null: np.ndarray
     src_predicted: np.ndarray
     tgt_predicted: np.ndarray
 
@@ -65,87 +47,38 @@ class Observer:
 
     @torch.inference_mode()
     def __call__(self, src: Sequence[str], tgt: Sequence[str]) -> Observation:
-        src_ids, src_words = self.tokenizers[0].encode(list(src))
-        tgt_ids, tgt_words = self.tokenizers[1].encode(list(tgt))
+        (src_ids, src_words), (tgt_ids, tgt_words) = (
+            tokenizer.encode(words)
+            for tokenizer, words in zip(self.tokenizers, (src, tgt), strict=True)
+        )
         if not (src_ids and tgt_ids):
             cells = np.zeros((len(src), len(tgt)), np.float32)
             # Nothing to look at: all weight is NULL's, and nothing is predicted.
-            ones = np.ones(len(src)), np.ones(len(tgt))
-            return Observation(cells, cells, cells, *ones, *(one > 1 for one in ones))
-        ids = [torch.tensor([src_ids]), torch.tensor([tgt_ids])]
-        lengths = [torch.tensor([one.shape[1]]) for one in ids]
+            nulls = np.ones(len(src)), np.ones(len(tgt))
+            missed = (null > 1 for null in nulls)
+            return Observation(tuple(src), tuple(tgt), cells, cells, cells, *nulls, *missed)
+        ids = torch.tensor([src_ids]), torch.tensor([tgt_ids])
+        lengths = torch.tensor([len(src_ids)]), torch.tensor([len(tgt_ids)])
         fwd, bwd = self.model(ids[0], lengths[0], ids[1], lengths[1])
-        both = harmonic_mean(fwd.weights, bwd.weights)[0].T
-        n_src, n_tgt = len(src), len(tgt)
+        both = harmonic_mean(fwd.weights, bwd.weights)
+        words = np.array(src_words), np.array(tgt_words)
+        starts = [np.flatnonzero(np.diff(side, prepend=-1)) for side in words]
 
-        def pool(cells: torch.Tensor) -> np.ndarray:
-            return pool_words(cells.numpy(), np.array(src_words), np.array(tgt_words))
-
-        def predict_words(side: int, hidden: torch.Tensor, words: list[int], n: int) -> np.ndarray:
+        def predict_words(side: int, hidden: torch.Tensor) -> np.ndarray:
             if not self.predicts:
-                return np.zeros(n, bool)
-            right = ((hidden @ self.model.table(side).T).argmax(1) == ids[side][0]).numpy()
-            every = np.ones(n, bool)
-            np.logical_and.at(every, words, right)
-            return every
+                return np.zeros(len(starts[side]), bool)
+            right = (hidden @ self.model.table(side).T).argmax(1) == ids[side][0]
+            return np.logical_and.reduceat(right.numpy(), starts[side])
 
         return Observation(
-            pool(both), pool(fwd.weights[0].T), pool(bwd.weights[0]),
-            lowest_nulls(bwd.null[0], src_words, n_src),
-            lowest_nulls(fwd.null[0], tgt_words, n_tgt),
-            predict_words(0, bwd.hidden[0], src_words, n_src),
-            predict_words(1, fwd.hidden[0], tgt_words, n_tgt),
-        )  # fmt: skip
-
-    @torch.inference_mode()
-    def piece_norms(self, read: int, words: Sequence[str]) -> Iterator[tuple[str, float, float]]:
-        """Yield the kind of each piece of side `read`, the norms of its value and what it adds."""
-        ids, places = self.tokenizers[read].encode(list(words))
-        if not ids:
-            return
-        model = self.model
-        network = model.fwd if model.config.tied or read == 0 else model.bwd
-        embedded, start = model.embed(torch.tensor([ids]), read)
-        source = network.encoder(embedded + start, torch.tensor([len(ids)]))
-        values = last_cross_attention(network).value(source)[0]
-        kinds = [piece_kind(words, place) for place in places]
-        yield from zip(kinds, *value_norms(last_cross_attention(network), values), strict=True)
-
-    @torch.inference_mode()
-    def null_norms(self, read: int) -> tuple[float, float] | None:
-        """Return the norms of the learned NULL value; None if the attention is not leaky."""
-        network = self.model.fwd if self.model.config.tied or read == 0 else self.model.bwd
-        cross = last_cross_attention(network)
-        if not cross.leaky:
-            return None
-        (value,), (after,) = value_norms(cross, cross.null_value[None])
-        return value, after
-
-
-def lowest_nulls(null: torch.Tensor, words: list[int], n: int) -> np.ndarray:
-    """Return for each of n words the lowest NULL weight of its pieces."""
-    result = np.ones(n, np.float32)
-    np.minimum.at(result, words, null.numpy())
-    return result
-
-
-def last_cross_attention(network: Any) -> Any:
-    """Return the cross-attention that is read as alignment."""
-    return network.decoder.cross[str(network.decoder.config.decoder_layers - 1)]
-
-
-def value_norms(cross: Any, values: torch.Tensor) -> tuple[list[float], list[float]]:
-    """Return norms of value vectors, and of what they add to the layer's output at full weight."""
-    # ‖v W_O‖ without the bias, the paper's norm of a transformed value.
-    after = values @ cross.out.weight.T
-    return values.norm(dim=-1).tolist(), after.norm(dim=-1).tolist()
-
-
-def piece_kind(words: Sequence[str], place: int) -> str:
-    """Return the row of the table of norms that a word at this place belongs to."""
-    if not is_punctuation(words[place]):
-        return "word"
-    return "final punctuation" if place == len(words) - 1 else "punctuation"
+            tuple(src),
+            tuple(tgt),
+            *(pool_words(w[0].numpy(), *words) for w in (both.mT, fwd.weights.mT, bwd.weights)),
+            np.minimum.reduceat(bwd.null[0].numpy(), starts[0]),
+            np.minimum.reduceat(fwd.null[0].numpy(), starts[1]),
+            predict_words(0, bwd.hidden[0]),
+            predict_words(1, fwd.hidden[0]),
+        )
 
 
 def is_punctuation(word: str) -> bool:
@@ -168,7 +101,7 @@ def prediction_table(
 ) -> dict[str, dict[str, int]]:
     """Count words with a sure link that are predicted right or wrong (cP, wP) and aligned right or
     wrong (cA, wA), which is right if the word it looks at most is a possible partner."""
-    table = {name: Counter(dict.fromkeys(CELLS, 0)) for name in ("fwd", "bwd")}
+    table = {name: dict.fromkeys(CELLS, 0) for name in ("fwd", "bwd", "both")}
     for one, links in zip(seen, gold, strict=True):
         sides = {
             "fwd": (one.fwd, one.tgt_null, one.tgt_predicted, 1),
@@ -180,42 +113,58 @@ def prediction_table(
                 other = int(partners[word])
                 link = (other, word) if side else (word, other)
                 right = predicted[word], link in links.possible
-                table[name]["{}P{}A".format(*("c" if one else "w" for one in right))] += 1
-    result = {name: dict(cells) for name, cells in table.items()}
-    result["both"] = {cell: sum(table[name][cell] for name in table) for cell in CELLS}
-    return result
+                cell = "{}P{}A".format(*("c" if one else "w" for one in right))
+                table[name][cell] += 1
+                table["both"][cell] += 1
+    return table
 
 
 # ---- norms ----
 
 
+@torch.inference_mode()
 def norm_table(observer: Observer, gold: GoldPairs) -> dict[str, dict[str, dict[str, float]]]:
     """Return by direction and kind of piece how many there are, and the mean norms of values."""
-    result = {}
-    for name, read, sentences in (("fwd", 0, gold.src), ("bwd", 1, gold.tgt)):
-        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        null = observer.null_norms(read)
-        if null:
-            found["[NULL]"].append(null)
+    model, result = observer.model, {}
+    for name, side, sentences in (("fwd", 0, gold.src), ("bwd", 1, gold.tgt)):
+        # The cross-attention that is read as alignment.
+        cross = getattr(model, name).decoder.cross[str(model.config.decoder_layers - 1)]
+        rows = [(["[NULL]"], cross.null_value[None])] if cross.leaky else []
         for words in sentences:
-            for what, *norms in observer.piece_norms(read, words):
-                found[what].append((norms[0], norms[1]))
+            ids, places = observer.tokenizers[side].encode(words)
+            if ids:
+                source = model.encode(torch.tensor([ids]), torch.tensor([len(ids)]), side)
+                kinds = [piece_kind(words, place) for place in places]
+                rows.append((kinds, cross.value(source)[0]))
+        found: dict[str, list[list[float]]] = defaultdict(list)
+        for kinds, values in rows:
+            # ‖v‖, and ‖v W_O‖ without the bias, the paper's norm of a transformed value.
+            both = values.norm(dim=-1), (values @ cross.out.weight.T).norm(dim=-1)
+            for kind, norms in zip(kinds, torch.stack(both, 1).tolist(), strict=True):
+                found[kind].append(norms)
         result[name] = {
-            what: {
+            kind: {
                 "pieces": len(norms),
                 "value": float(np.mean([norm for norm, _ in norms])),
                 "transformed": float(np.mean([norm for _, norm in norms])),
                 "sd": float(np.std([norm for _, norm in norms])),
             }
-            for what, norms in found.items()
+            for kind, norms in found.items()
         }
     return result
+
+
+def piece_kind(words: Sequence[str], place: int) -> str:
+    """Return the row of the table of norms that a word at this place belongs to."""
+    if not is_punctuation(words[place]):
+        return "word"
+    return "final punctuation" if place == len(words) - 1 else "punctuation"
 
 
 # ---- the end punctuation ----
 
 
-def links_by_direction(weights: PairWeights, threshold: float) -> dict[str, list[Link]]:
+def links_by_direction(weights: SoftAlignment, threshold: float) -> dict[str, list[Link]]:
     """Return the links of both directions together, and of each alone."""
     fwd = best_partners(weights.fwd, weights.tgt_null)
     bwd = best_partners(weights.bwd.T, weights.src_null)
@@ -226,59 +175,44 @@ def links_by_direction(weights: PairWeights, threshold: float) -> dict[str, list
     }
 
 
-def drop_word(gold: Gold, word: int) -> Gold:
-    """Return the links of all source words but one."""
-    kept = ({link for link in links if link[0] != word} for links in (gold.sure, gold.possible))
-    return Gold(*map(frozenset, kept))
-
-
 def punctuation_effect(
-    weigh: WeighPair, gold: GoldPairs, threshold: float, seen: Sequence[PairWeights]
+    weigh: WeighPair, gold: GoldPairs, threshold: float, seen: Sequence[SoftAlignment]
 ) -> dict[str, Any]:
     """Return AER as it is, and when the model is not shown the final punctuation of the source.
 
     The latter is judged without that word's links, and so is the former once more, to compare.
     """
-    names = ("as it is", "judged without it", "without it")
-    made: dict[str, dict[str, list[list[Link]]]] = {name: defaultdict(list) for name in names}
+    made: dict[str, dict[str, list[list[Link]]]] = {
+        name: defaultdict(list) for name in ("as it is", "judged without it", "without it")
+    }
     fewer = []
     n_dropped = 0
     for src, tgt, wanted, whole in zip(gold.src, gold.tgt, gold.gold, seen, strict=True):
         ends = bool(src) and is_punctuation(src[-1])
         last = len(src) - 1 if ends else -1
         n_dropped += ends
-        fewer.append(drop_word(wanted, last))
+        kept = ({x for x in links if x[0] != last} for links in (wanted.sure, wanted.possible))
+        fewer.append(Gold(*map(frozenset, kept)))
         part = weigh(src[:-1], tgt) if ends else whole  # word numbers stay: it was the last one
         for mode, links in links_by_direction(whole, threshold).items():
-            made[names[0]][mode].append(links)
-            made[names[1]][mode].append([link for link in links if link[0] != last])
+            made["as it is"][mode].append(links)
+            made["judged without it"][mode].append([x for x in links if x[0] != last])
         for mode, links in links_by_direction(part, threshold).items():
-            made[names[2]][mode].append(links)
-    judges = dict(zip(names, (gold.gold, fewer, fewer), strict=True))
+            made["without it"][mode].append(links)
     return {
         "pairs": len(gold.src),
         "with_final_punctuation": n_dropped,
         "aer": {
-            name: {mode: score_links(links, judges[name]).aer for mode, links in modes.items()}
+            name: {
+                mode: score_links(links, gold.gold if name == "as it is" else fewer).aer
+                for mode, links in modes.items()
+            }
             for name, modes in made.items()
         },
     }
 
 
 # ---- as text ----
-
-
-def align_columns(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return lines with columns of equal width; the first to the left, the others to the right."""
-    rows = list(rows)
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if k == 0 else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def format_report(result: dict[str, Any]) -> str:

@@ -11,17 +11,8 @@ from html import escape
 from pathlib import Path
 
 from ...engine.errors import MxError
-from ...engine.storage import atomic_write
-from ...engine.view.svg import (
-    Point,
-    axis_ticks,
-    format_number,
-    insert_colours,
-    linear_scale,
-    make_element,
-    make_text,
-    path_data,
-)
+from ...engine.storage import replace_file
+from ...engine.view import svg
 
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 26, 12, 34
@@ -51,7 +42,7 @@ CHARTS = (
     Chart("Pieces per second, over minutes of training", ("pieces_per_second",), x="minutes"),
 )
 
-STYLE = insert_colours("""
+STYLE = svg.insert_colours("""
 :root { color-scheme: light dark; --ink: $ink; --soft: $soft; --edge: $edge; --paper: $paper;
   --c0: $c0; --c1: $c1; --c2: $c2; --c3: $c3; }
 @media (prefers-color-scheme: dark) { :root { --ink: $dark_ink; --soft: $dark_soft;
@@ -79,13 +70,12 @@ def plot_run(run: Path) -> Path:
     """Write RUN/plot.html and return its path."""
     records = read_log(run / "log.jsonl")
     path = run / "plot.html"
-    with atomic_write(path) as file:
-        file.write(build_plot_page(run.resolve().name, records).encode())
+    replace_file(path, build_plot_page(run.resolve().name, records).encode())
     return path
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
-    """Read the lines of a log, without one that was not written to its end."""
+    """Read what can be drawn of a log: finite numbers, of lines that were written to their end."""
     try:
         lines = path.read_text("utf-8", "replace").split("\n")
     except OSError as error:
@@ -98,12 +88,11 @@ def read_log(path: Path) -> list[dict[str, float]]:
             record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and "step" in record:
-            if "seconds" in record:
-                record["minutes"] = record["seconds"] / 60
-            if "seeds" in record:  # what earlier versions called it
-                record["guidance"] = record.pop("seeds")
-            records.append(record)
+        if "seconds" in record:
+            record["minutes"] = record["seconds"] / 60
+        if "seeds" in record:  # what earlier versions called it
+            record["guidance"] = record.pop("seeds")
+        records.append({name: value for name, value in record.items() if math.isfinite(value)})
     if not records:
         raise MxError(f"{path} has no steps yet; wait for the first report of mx-train")
     return records
@@ -128,7 +117,7 @@ def best_table(records: list[dict[str, float]]) -> str:
     """Return a table of the best validation by each measure."""
     rows = []
     for name, better in (("accuracy", max), ("aer", min), ("best_aer", min)):
-        found = [r for r in records if is_finite(r.get(name))]
+        found = [r for r in records if name in r]
         if found:
             one = better(found, key=lambda r: r[name])
             rows.append(
@@ -138,78 +127,66 @@ def best_table(records: list[dict[str, float]]) -> str:
     return f"<table><caption>Best values</caption>{''.join(rows)}</table>" if rows else ""
 
 
-def is_finite(value: object) -> bool:
-    """Tell whether a value of the log can be drawn."""
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 # ---- one chart ----
 
 
 def draw_chart(chart: Chart, records: list[dict[str, float]]) -> str:
     """Return the chart with its legend; nothing if the log has none of its values."""
-    lines = {
-        name: thin_points(chart_points(records, chart.x, name, chart.percent))
-        for name in chart.names
-    }
-    lines = {name: line for name, line in lines.items() if line and any(y for _, y in line)}
+    scale = 100 if chart.percent else 1
+    lines = {}
+    for name in chart.names:
+        line = [(r[chart.x], scale * r[name]) for r in records if chart.x in r and name in r]
+        if any(y for _, y in line):
+            lines[name] = thin_points(line)
     if not lines:
         return ""
     every = [point for line in lines.values() for point in line]
-    x_ticks = axis_ticks(min(x for x, _ in every), max(x for x, _ in every))
+    x_ticks = svg.axis_ticks(min(x for x, _ in every), max(x for x, _ in every))
     low, high = min(y for _, y in every), max(y for _, y in every)
-    y_ticks = axis_ticks(0 if low >= 0 and low < 0.4 * high else low, high)
-    scale_x = linear_scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
-    scale_y = linear_scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    y_ticks = svg.axis_ticks(0 if low >= 0 and low < 0.4 * high else low, high)
+    scale_x = svg.linear_scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
+    scale_y = svg.linear_scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
     parts = []
     for value in y_ticks:
         y = scale_y(value)
-        grid = path_data([(scale_x(x_ticks[0]), y), (WIDTH - RIGHT, y)])
-        parts.append(make_element("path", class_="grid", d=grid))
+        grid = svg.path_data([(scale_x(x_ticks[0]), y), (WIDTH - RIGHT, y)])
+        parts.append(svg.make_element("path", class_="grid", d=grid))
         style = {"text_anchor": "end", "dominant_baseline": "central"}
-        parts.append(make_text(format_number(value), x=LEFT - 6, y=y, **style))
+        parts.append(svg.make_text(svg.format_number(value), x=LEFT - 6, y=y, **style))
     for value in x_ticks:
         place = {"x": scale_x(value), "y": HEIGHT - BOTTOM + 14}
-        parts.append(make_text(format_number(value), **place, text_anchor="middle"))
+        parts.append(svg.make_text(svg.format_number(value), **place, text_anchor="middle"))
     for k, (name, line) in enumerate(lines.items()):
         places = [(scale_x(x), scale_y(y)) for x, y in line]
-        parts.append(draw_line(k, places, make_element("title", name)))
+        parts.append(draw_line(k, places, svg.make_element("title", name)))
         if len(line) == 1:
             parts.append(
-                make_element("circle", class_=f"c{k % 4}", cx=places[0][0], cy=places[0][1], r=3)
+                svg.make_element(
+                    "circle", class_=f"c{k % 4}", cx=places[0][0], cy=places[0][1], r=3
+                )
             )
-    parts.append(make_text(chart.x, x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end"))
+    parts.append(svg.make_text(chart.x, x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end"))
     unit = ", %" if chart.percent else ""
-    ends = {name: format_number(line[-1][1]) for name, line in lines.items()}
+    ends = {name: svg.format_number(line[-1][1]) for name, line in lines.items()}
     summary = "; ".join(f"{name} ends at {end}" for name, end in ends.items())
     label = {"role": "img", "aria_label": f"{chart.title}: {summary}"}
-    image = make_element("svg", "".join(parts), viewBox=f"0 0 {WIDTH} {HEIGHT}", **label)
+    image = svg.make_element("svg", "".join(parts), viewBox=f"0 0 {WIDTH} {HEIGHT}", **label)
     items = []
     for k, (name, end) in enumerate(ends.items()):
         sample = draw_line(k, [(0, 4), (32, 4)])
-        key = make_element("svg", sample, viewBox="0 0 32 8", aria_hidden="true")
+        key = svg.make_element("svg", sample, viewBox="0 0 32 8", aria_hidden="true")
         items.append(f"<li>{key}{name}, last {end}</li>")
     return f"<section><h2>{chart.title}{unit}</h2>{image}<ul>{''.join(items)}</ul></section>"
 
 
-def draw_line(k: int, places: Iterable[Point], content: str | None = None) -> str:
+def draw_line(k: int, places: Iterable[svg.Point], content: str | None = None) -> str:
     """Return the k-th line of a chart, through these pixels."""
     dash = DASHES[k % len(DASHES)] or None
     look = {"class_": f"line c{k % 4}", "stroke_dasharray": dash}
-    return make_element("path", content, **look, d=path_data(places))
+    return svg.make_element("path", content, **look, d=svg.path_data(places))
 
 
-def chart_points(
-    records: Iterable[dict[str, float]], x: str, name: str, percent: bool
-) -> list[Point]:
-    """Return the points of one line, in the order of the log."""
-    scale = 100 if percent else 1
-    return [
-        (r[x], scale * r[name]) for r in records if is_finite(r.get(x)) and is_finite(r.get(name))
-    ]
-
-
-def thin_points(line: Sequence[Point]) -> list[Point]:
+def thin_points(line: Sequence[svg.Point]) -> list[svg.Point]:
     """Return every n-th point, at most about MAX_POINTS of them, and always the last one."""
-    step = -(-len(line) // MAX_POINTS) or 1
-    return list(line[::step]) + ([line[-1]] if line and (len(line) - 1) % step else [])
+    step = -(-len(line) // MAX_POINTS)
+    return list(line[::step]) + ([line[-1]] if (len(line) - 1) % step else [])

@@ -3,9 +3,9 @@
 import dataclasses
 import importlib.util
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from ..config import (
     STATISTICAL,
     ModelConfig,
     TrainConfig,
+    list_defaults,
     read_json_object,
     rename_old_settings,
 )
@@ -46,48 +47,43 @@ Examples:
 _TITLES = ("Run", "Files", "Machine", "Model", "Text", "Losses", "Optimisation", "Bookkeeping")
 
 
+_run = partial(flag, group="Run")
+_machine = partial(flag, group="Machine")
+
+
 @dataclass(frozen=True)
 class TrainFlags(Texts, CommonFlags):
     """The flags of mx-train, besides those of the settings."""
 
     src: str = argument()
     tgt: str = argument()
-    output: str | None = flag(
-        None, "Run folder; an unfinished run in it goes on.",
-        group="Run", short="-o", metavar="RUN",
-    )  # fmt: skip
-    resume: str | None = flag(
-        None, "Go on with a run, on its files and no others.", group="Run", metavar="RUN"
+    output: str | None = _run(
+        None, "Run folder; an unfinished run in it goes on.", short="-o", metavar="RUN"
     )
-    plot: str | None = flag(
-        None, "Draw how a run went, in RUN/plot.html; no training.", group="Run", metavar="RUN"
+    resume: str | None = _run(None, "Go on with a run, on its files and no others.", metavar="RUN")
+    plot: str | None = _run(
+        None, "Draw how a run went, in RUN/plot.html; no training.", metavar="RUN"
     )
-    restart: bool = flag(False, "Delete the run in the folder and begin anew.", group="Run")
-    preset: Literal[tuple(PRESETS)] | None = flag(  # type: ignore[valid-type]
-        None, "Settings to begin with, listed below [default: compact].", group="Run"
+    restart: bool = _run(False, "Delete the run in the folder and begin anew.")
+    preset: Literal[tuple(PRESETS)] | None = _run(  # type: ignore[valid-type]
+        None, "Settings to begin with, listed below [default: compact]."
     )
-    student: bool = flag(
-        False, "Learn the small, fast symmetric model: --preset student.", group="Run"
+    student: bool = _run(False, "Learn the small, fast symmetric model: --preset student.")
+    config: str | None = _run(
+        None, "Settings from a JSON file, such as another run's config.json.", metavar="FILE"
     )
-    config: str | None = flag(
-        None, "Settings from a JSON file, such as another run's config.json.",
-        group="Run", metavar="FILE",
-    )  # fmt: skip
     valid_last: int | None = flag(  # type: ignore[assignment]
         None,
         "Validate on the last N pairs, which are not trained on (at most a tenth of the text; "
         "0: no validation) [default: 500 without --valid-src].",
-        group="Files", metavar="N", minimum=0,
-    )  # fmt: skip
-    device: Literal["auto", "cpu", "cuda"] = flag(
-        "auto", "Where to train [default: auto, CUDA if there is any].", group="Machine"
+        group="Files",
+        minimum=0,
     )
-    gpus: int = flag(
-        1, "Processes on this machine, one for each GPU.", group="Machine", metavar="N", minimum=1
+    device: Literal["auto", "cpu", "cuda"] = _machine(
+        "auto", "Where to train [default: auto, CUDA if there is any]."
     )
-    threads: int | None = flag(
-        None, "CPU threads [default: all cores].", group="Machine", metavar="N", minimum=1
-    )
+    gpus: int = _machine(1, "Processes on this machine, one for each GPU.", minimum=1)
+    threads: int | None = _machine(None, "CPU threads [default: all cores].", minimum=1)
     given: dict[str, Any] = field(default_factory=dict)  # settings, by flags
     arguments: tuple[str, ...] = ()  # as they were typed
 
@@ -130,10 +126,9 @@ def run_train(flags: TrainFlags) -> int:
 def check_files(flags: TrainFlags) -> None:
     """Raise an error if the files named do not make a whole."""
     if flags.resume:
-        texts = [f.name for f in dataclasses.fields(Texts)]
-        names = list(dict.fromkeys(("src", "tgt", "output", "preset", *texts)))
-        given = [show_name(name) for name in names if getattr(flags, name) not in (None, ())]
-        given += ["--restart"] if flags.restart else []
+        usual = list_defaults(TrainFlags)
+        names = (*list_defaults(Texts), "output", "preset", "restart")
+        given = [show_name(name) for name in names if getattr(flags, name) != usual[name]]
         if given:
             raise MxError(
                 "--resume takes the folder alone, and settings to change; "
@@ -190,39 +185,28 @@ def train_here(flags: TrainFlags, overrides: tuple[dict[str, Any], ...]) -> int:
         raise MxError(f"{run} does not exist; there is nothing to resume")
     if flags.threads:
         torch.set_num_threads(flags.threads)
-    with flush_subnormals(), join_world(flags.device) as world:
+    with ExitStack() as stack:
+        # The momentum of what is never used fades to numbers so small that CPUs take a hundred
+        # times as long for them. Threads take this over when they are made: set before any are.
+        torch.set_flush_denormal(True)
+        stack.callback(torch.set_flush_denormal, False)
+        world = stack.enter_context(join_world(flags.device))
         monitor = Monitor(run, quiet=flags.quiet, active=world.rank == 0)
-        with hold_run(run, world.rank == 0):
-            problem = None
-            if world.rank == 0:
-                try:
-                    prepare_run(command, monitor.note)
-                except MxError as error:
-                    problem = error
-            if world.any(problem is not None):  # the others wait here until all is prepared
-                if problem:
-                    raise problem
-                return 2
-            config, texts = load_run(run)
-            data = load_data(texts, config, run)
-            number = train_network(config, run, data, world, monitor)
+        problem = None
+        if world.rank == 0:
+            stack.enter_context(hold_run(run))
+            try:
+                prepare_run(command, monitor.note)
+            except MxError as error:
+                problem = error
+        if world.any(problem is not None):  # the others wait here until all is prepared
+            if problem:
+                raise problem
+            return 2
+        config, texts = load_run(run)
+        data = load_data(texts, config, run)
+        number = train_network(config, run, data, world, monitor)
     return 128 + number if number else 0
-
-
-@contextmanager
-def flush_subnormals() -> Iterator[None]:
-    """Let torch take subnormal numbers for zero inside the block.
-
-    The momentum of what is never used fades to numbers so small that CPUs take a hundred times as
-    long for them. Threads take this over when they are made, so it is set before any are.
-    """
-    import torch
-
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 main = FlagCommand(

@@ -4,9 +4,9 @@ The order is a function of the random seed and a `Position` alone, so a run goes
 stopped. Does not read or tokenise text.
 """
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,8 +46,8 @@ class TrainingBatch:
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """Move all tensors to a device."""
-        parts = (self.src, self.src_lengths, self.tgt, self.tgt_lengths, self.links)
-        return TrainingBatch(*(p if p is None else p.to(device, non_blocking=True) for p in parts))  # type: ignore[arg-type]
+        parts = {k: t.to(device, non_blocking=True) for k, t in vars(self).items() if t is not None}
+        return TrainingBatch(**parts)
 
 
 @dataclass(frozen=True)
@@ -94,30 +94,27 @@ def group_by_length(
     longest = np.maximum(src_lengths, tgt_lengths)
     # By the longer side first, which decides the cost; the others keep equal shapes together.
     rows = np.lexsort((src_lengths, tgt_lengths, longest))
-    groups, start = [], 0
-    for end, length in enumerate(longest[rows].tolist()):
-        if (end - start + 1) * length > budget and end - start >= least:
-            groups.append(rows[start:end])
-            start = end
-    groups.append(rows[start:])
+    return [rows[group] for group in group_in_order(longest[rows], budget, least, padded=True)]
+
+
+def group_in_order(
+    longest: np.ndarray, budget: int, least: int = 1, *, padded: bool = False
+) -> list[np.ndarray]:
+    """Group rows in the order they have, each group with about `budget` pieces.
+
+    With `padded` rows are sorted by length, and a row costs as much as the longest of its group.
+    """
+    starts, total = [0], 0
+    for row, length in enumerate(longest.tolist()):
+        before = row - starts[-1]
+        total = (before + 1) * length if padded else total + length
+        if total > budget and before >= least:
+            starts.append(row)
+            total = length
     # A rest of fewer than `least` rows, one for each device, goes to the group before it.
-    if len(groups) > 1 and len(groups[-1]) < least:
-        groups[-2:] = [np.concatenate(groups[-2:])]
-    return groups
-
-
-def group_in_order(longest: np.ndarray, budget: int, least: int = 1) -> list[np.ndarray]:
-    """Group rows in the order they have, each group with about `budget` pieces without padding."""
-    groups, start, total = [], 0, 0
-    for end, length in enumerate(longest.tolist()):
-        if total + length > budget and end - start >= least:
-            groups.append(np.arange(start, end))
-            start, total = end, 0
-        total += length
-    groups.append(np.arange(start, len(longest)))
-    if len(groups) > 1 and len(groups[-1]) < least:
-        groups[-2:] = [np.concatenate(groups[-2:])]
-    return groups
+    if len(starts) > 1 and len(longest) - starts[-1] < least:
+        starts.pop()
+    return np.split(np.arange(len(longest)), starts[1:])
 
 
 def make_batch(
@@ -140,6 +137,7 @@ def evaluation_batches(
         yield make_batch(cache, group, links)
 
 
+@dataclass(frozen=True)
 class Batches:
     """An endless stream of steps over a cache, for device `rank` of `world`.
 
@@ -148,26 +146,20 @@ class Batches:
     about `longest` pieces at most.
     """
 
-    def __init__(
-        self,
-        cache: TokenCache,
-        *,
-        seed: int,
-        budget: Callable[[int], int],
-        micro: int,
-        rank: int = 0,
-        world: int = 1,
-        links: TeacherLinks | None = None,
-        want_links: Callable[[int], bool] = lambda step: False,
-        joins: float = 0.0,
-        longest: int = 0,
-    ) -> None:
-        if len(cache) < world:
-            raise MxError(f"{len(cache)} pairs cannot be shared by {world} processes")
-        self.cache, self.seed, self.budget, self.micro = cache, seed, budget, micro
-        self.rank, self.world = rank, world
-        self.links, self.want_links = links, want_links
-        self.joins, self.longest = joins, longest
+    cache: TokenCache
+    seed: int
+    budget: Callable[[int], int]
+    micro: int  # pieces of a micro-batch
+    rank: int = 0
+    world: int = 1
+    links: TeacherLinks | None = None
+    want_links: Callable[[int], bool] = lambda step: False
+    joins: float = 0.0
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.cache) < self.world:
+            raise MxError(f"{len(self.cache)} pairs cannot be shared by {self.world} processes")
 
     def steps(self, position: Position, step: int) -> Iterator[Step]:
         """Yield this device's share of each step; `step` optimizer steps are done already."""
@@ -248,35 +240,13 @@ def row_lengths(lengths: np.ndarray, join: int) -> np.ndarray:
 
 
 def prefetch_steps(steps: Iterator[Step], depth: int = 4) -> Generator[Step, None, None]:
-    """Yield steps that a thread prepares while the network computes."""
-    ready: queue.Queue[Step | BaseException] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(item: Step | BaseException) -> None:
-        # Not a plain `put`: it would wait for ever if the consumer stops while the queue is full.
-        while not stop.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for step in steps:
-                put(step)
-                if stop.is_set():
-                    return
-        except BaseException as error:  # the consumer raises it
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    """Yield the steps of an endless stream, which a thread prepares while the network computes."""
+    thread = ThreadPoolExecutor(1)
     try:
+        ready = deque(thread.submit(next, steps) for _ in range(depth))
         while True:
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+            step = ready.popleft().result()
+            ready.append(thread.submit(next, steps))
+            yield step
     finally:
-        stop.set()
-        thread.join()
+        thread.shutdown(cancel_futures=True)

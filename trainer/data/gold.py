@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from ...engine.errors import InputError
-from ...engine.links.link_files import read_link_file
-from ...engine.links.link_files import Gold
+from ...engine.links.link_files import Gold, read_link_file
 from ...engine.text.files import read_pairs
 from ...engine.text.words import split_words
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.storage import atomic_write
+from ...engine.storage import atomic_write, replace_file
 from ...engine.types import ScoredLink
 from .token_cache import CachedSide, TokenCache
 
@@ -80,6 +80,5 @@ def write_links(
             end += len(rows)
             offsets.write(end.to_bytes(8, "little"))
     if key is not None:
-        with atomic_write(folder / "key.json") as file:
-            file.write(json.dumps(key).encode())
+        replace_file(folder / "key.json", json.dumps(key).encode())
     return end

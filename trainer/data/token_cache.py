@@ -26,9 +26,7 @@ from ...engine.errors import MxError
 from ...engine.storage import sync_folder
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
-from ...engine.types import Pieces
-
-IntArray = npt.NDArray[np.int64]
+from ...engine.types import IntArray, Pieces
 
 FORMAT = 1
 # Two short sentences may well differ by a large factor: "Ja ." and a clause of eight words. Judged,
@@ -55,10 +53,9 @@ class CacheCounts:
 
 def build_token_cache(
     pairs: Iterable[tuple[str, str]],
-    src_tok: PieceTokenizer,
-    tgt_tok: PieceTokenizer,
     folder: Path,
     *,
+    tokenizers: tuple[PieceTokenizer, PieceTokenizer],
     max_length: int,
     max_ratio: float,
     key: dict[str, Any],
@@ -70,12 +67,40 @@ def build_token_cache(
     pieces, or (from RATIO_FROM pieces up) one side more than `max_ratio` times the other.
     `key` says what the content depends on; `TokenCache.open` compares it.
     """
+    counts, source = CacheCounts(), iter(pairs)
     temp = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         temp.mkdir(parents=True)
-        counts = _write_blocks(
-            pairs, (src_tok, tgt_tok), temp, max_length, max_ratio, key, progress
-        )
+        with ExitStack() as stack:
+
+            def create(name: str) -> BinaryIO:
+                return stack.enter_context(open(temp / f"{name}.bin", "wb"))
+
+            lines = create("lines")
+            src, tgt = (_SideWriter(create, *side) for side in zip(_SIDES, tokenizers, strict=True))
+            while block := list(islice(source, _BLOCK)):
+                both = [
+                    tokenizer.encode_many([split_words(line) for line in side])
+                    for tokenizer, side in zip(tokenizers, zip(*block, strict=True), strict=True)
+                ]
+                keep = _keep_pairs(both, max_length, max_ratio, counts)
+                # Line numbers find the pairs again in the text: teachers give links line by line.
+                lines.write((counts.read + np.flatnonzero(keep)).astype("<i8").tobytes())
+                src.write(both[0], keep)
+                tgt.write(both[1], keep)
+                counts.read += len(block)
+                counts.kept += int(keep.sum())
+                if progress:
+                    progress(counts)
+        meta = {
+            "format": FORMAT,
+            "key": key,
+            "n": counts.kept,
+            "counts": asdict(counts),
+            "src": src.meta(),
+            "tgt": tgt.meta(),
+        }
+        (temp / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False), "utf-8")
         _replace_folder(temp, folder)
     except OSError as error:
         raise MxError(
@@ -83,51 +108,6 @@ def build_token_cache(
         ) from error
     finally:
         shutil.rmtree(temp, ignore_errors=True)
-    return counts
-
-
-def _write_blocks(
-    pairs: Iterable[tuple[str, str]],
-    toks: tuple[PieceTokenizer, PieceTokenizer],
-    temp: Path,
-    max_length: int,
-    max_ratio: float,
-    key: dict[str, Any],
-    progress: Callable[[CacheCounts], None] | None,
-) -> CacheCounts:
-    """Write all files of a cache into `temp`."""
-    counts = CacheCounts()
-    with ExitStack() as stack:
-
-        def create(name: str) -> BinaryIO:
-            return stack.enter_context(open(temp / f"{name}.bin", "wb"))
-
-        lines_file = create("lines")
-        writers = [_SideWriter(create, side, tok) for side, tok in zip(_SIDES, toks, strict=True)]
-        source = iter(pairs)
-        while block := list(islice(source, _BLOCK)):
-            both = [
-                tok.encode_many([split_words(pair[side]) for pair in block])
-                for side, tok in enumerate(toks)
-            ]
-            keep = _keep_pairs(both, max_length, max_ratio, counts)
-            # Line numbers find the pairs again in the text, whose links teachers give line by line.
-            lines_file.write((counts.read + np.flatnonzero(keep)).astype("<i8").tobytes())
-            for writer, pieces in zip(writers, both, strict=True):
-                writer.write(pieces, keep)
-            counts.read += len(block)
-            counts.kept += int(keep.sum())
-            if progress:
-                progress(counts)
-    meta = {
-        "format": FORMAT,
-        "key": key,
-        "n": counts.kept,
-        "counts": asdict(counts),
-        "src": writers[0].meta(),
-        "tgt": writers[1].meta(),
-    }
-    (temp / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False), "utf-8")
     return counts
 
 
@@ -202,8 +182,6 @@ class TokenCache:
     """A built cache, mapped into memory. Pairs count from 0; `lines` has their line numbers."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
-        self.folder = folder
-        self.key: dict[str, Any] = meta["key"]
         self.counts = CacheCounts(**meta["counts"])
         n = int(meta["n"])
         self.lines = _map_file(folder / "lines.bin", "<i8", n)
@@ -223,27 +201,18 @@ class TokenCache:
         """
         try:
             meta = json.loads((folder / "meta.json").read_text("utf-8"))
+            # Through JSON and back, so that tuples and int keys compare as they were stored.
+            fits = key is None or meta.get("key") == json.loads(json.dumps(key))
+            return cls(folder, meta) if fits and meta.get("format") == FORMAT else None
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, UnicodeError, json.JSONDecodeError) as error:
             raise _damage_error(folder, f"meta.json cannot be read ({error})") from error
-        if not isinstance(meta, dict):
-            raise _damage_error(folder, "meta.json does not hold an object")
-        if meta.get("format") != FORMAT:
-            return None
-        # Through JSON and back, so that tuples and int keys compare as they were stored.
-        if key is not None and meta.get("key") != json.loads(json.dumps(key)):
-            return None
-        try:
-            return cls(folder, meta)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _damage_error(folder, f"meta.json is incomplete ({error})") from error
 
     def __len__(self) -> int:
         return len(self.lines)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TokenCache.open, (self.folder, self.key)  # other processes map it themselves
 
 
 class CachedSide:
@@ -254,23 +223,21 @@ class CachedSide:
         self._offsets = offsets
         self._first = ids.dtype.type(1 << (8 * ids.dtype.itemsize - 1))  # top bit
 
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def lengths(self, indices: npt.ArrayLike) -> IntArray:
+    def lengths(self, indices: IntArray) -> IntArray:
         """Return the number of pieces of each sentence, (B,)."""
-        rows = np.asarray(indices, np.int64)
-        return np.asarray(self._offsets[rows + 1] - self._offsets[rows], np.int64)
+        return self._offsets[indices + 1] - self._offsets[indices]
 
     def pieces(self, i: int) -> IntArray:
         """Return the piece ids of sentence i."""
-        return np.asarray(self._stored_pieces(i) & (self._first - 1), np.int64)
+        stored = self._ids[self._offsets[i] : self._offsets[i + 1]]
+        return (stored & (self._first - 1)).astype(np.int64)
 
     def words(self, i: int) -> IntArray:
         """Return for each piece of sentence i the index of its word."""
-        return np.cumsum(self._stored_pieces(i) >= self._first, dtype=np.int64) - 1
+        stored = self._ids[self._offsets[i] : self._offsets[i + 1]]
+        return np.cumsum(stored >= self._first, dtype=np.int64) - 1
 
-    def padded_pieces(self, indices: npt.ArrayLike, join: int = 1) -> tuple[IntArray, IntArray]:
+    def padded_pieces(self, indices: IntArray, join: int = 1) -> tuple[IntArray, IntArray]:
         """Return piece ids (B, L), padded with 0, and lengths (B,).
 
         `join` sentences make a row each, and what is left over makes a last, shorter one.
@@ -278,31 +245,25 @@ class CachedSide:
         stored, lengths = self._gather_rows(indices, join)
         return (stored & (self._first - 1)).astype(np.int64), lengths
 
-    def padded_words(self, indices: npt.ArrayLike, join: int = 1) -> IntArray:
+    def padded_words(self, indices: IntArray, join: int = 1) -> IntArray:
         """Return the word of each piece (B, L), padded with -1; it counts on in a joined row."""
         stored, lengths = self._gather_rows(indices, join)
         words: IntArray = np.cumsum(stored >= self._first, axis=1, dtype=np.int64) - 1
         words[np.arange(words.shape[1]) >= lengths[:, None]] = -1
         return words
 
-    def _stored_pieces(self, i: int) -> npt.NDArray[Any]:
-        if not 0 <= i < len(self):
-            raise IndexError(f"sentence {i} of {len(self)}")
-        return np.asarray(self._ids[self._offsets[i] : self._offsets[i + 1]])
-
-    def _gather_rows(self, indices: npt.ArrayLike, join: int) -> tuple[npt.NDArray[Any], IntArray]:
+    def _gather_rows(self, indices: IntArray, join: int) -> tuple[npt.NDArray[Any], IntArray]:
         """Return stored values (B, L) with zero padding, and lengths (B,).
 
         Without a loop over rows: sentences of 2 and 3 pieces that start at 10 and 40 have the
         `places` 10 11 40 41 42, which is their start minus the pieces before them, plus 0 1 2 3 4.
         """
-        rows = np.asarray(indices, np.int64)
-        lengths = self.lengths(rows)
+        lengths = self.lengths(indices)
         ends = np.cumsum(lengths)
-        places = np.repeat(self._offsets[rows] - ends + lengths, lengths)
+        places = np.repeat(self._offsets[indices] - ends + lengths, lengths)
         places += np.arange(len(places))
-        if len(rows):
-            lengths = np.add.reduceat(lengths, np.arange(0, len(rows), join))
+        if len(indices):
+            lengths = np.add.reduceat(lengths, np.arange(0, len(indices), join))
         width = int(lengths.max(initial=0))
         inside = np.arange(width) < lengths[:, None]  # (B, L)
         stored = np.zeros((len(lengths), width), self._ids.dtype)

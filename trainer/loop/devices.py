@@ -23,6 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...engine.errors import MxError
 
+TIMEOUT = timedelta(hours=12)  # which the first process may take to tokenise
+
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
@@ -124,8 +126,8 @@ def launch_processes(processes: int, device: str, arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def join_world(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -> Iterator[World]:
-    """Join the processes this one was launched with; the first may take `timeout` to tokenise."""
+def join_world(device: str = "auto") -> Iterator[World]:
+    """Join the processes this one was launched with."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
     if cuda and not torch.cuda.is_available():
@@ -140,20 +142,17 @@ def join_world(device: str = "auto", timeout: timedelta = timedelta(hours=12)) -
         raise MxError(f"process {local + 1} of this machine has no CUDA device of its own")
     if cuda:
         torch.cuda.set_device(local)
-    shared, rank, size = next(dist.rendezvous("env://", timeout=timeout))
-    dist.init_process_group(
-        "nccl" if cuda else "gloo", store=meet_processes(shared, rank, size, timeout), rank=rank,
-        world_size=size, timeout=timeout,
-    )  # fmt: skip
+    shared, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    store, kind = meet_processes(shared, rank, size), "nccl" if cuda else "gloo"
+    dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
-        place = torch.device("cuda", local) if cuda else torch.device("cpu")
-        yield World(place, rank, size)
+        yield World(torch.device("cuda", local) if cuda else torch.device("cpu"), rank, size)
     finally:
         dist.destroy_process_group()
 
 
 def meet_processes(
-    shared: dist.Store, rank: int, size: int, timeout: timedelta = timedelta(hours=12)
+    shared: dist.Store, rank: int, size: int, timeout: timedelta = TIMEOUT
 ) -> dist.Store:
     """Return a part of the launcher's store for the processes that are started together now.
 

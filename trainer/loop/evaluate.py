@@ -3,9 +3,6 @@
 Does not know how it is trained.
 """
 
-from dataclasses import asdict, dataclass
-
-import numpy as np
 import torch
 
 from ...engine.links.scoring import best_threshold, sweep_thresholds
@@ -17,22 +14,16 @@ from ..data.token_cache import TokenCache
 from ..networks.mask_align import MaskAlign, valid_places
 from ..networks.student import Student
 from ..networks.weights import Network
-from ..networks.word_scores import BUDGET, word_scores
+from ..networks.word_scores import BUDGET, select_links, word_scores
+
+Measures = dict[str, float]  # by the names that the log has
 
 LOWEST = 0.01  # word pairs below this score are no candidates: no threshold is so low
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Share of pieces predicted right and mean negative log likelihood, both directions."""
-
-    accuracy: float
-    nll: float
-
-
 @torch.inference_mode()
-def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device) -> Prediction:
-    """Count how often the likeliest piece is the masked one, over both directions."""
+def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device) -> Measures:
+    """Return how often the likeliest piece is the masked one, over both directions, and the NLL."""
     correct = pieces = 0
     nll = 0.0
     for batch in evaluation_batches(cache, BUDGET):
@@ -45,14 +36,14 @@ def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device
             correct += int((logits.argmax(1) == wanted).sum())
             nll += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
             pieces += len(wanted)
-    return Prediction(correct / max(pieces, 1), nll / max(pieces, 1))
+    return {"accuracy": correct / max(pieces, 1), "nll": nll / max(pieces, 1)}
 
 
 @torch.inference_mode()
 def compare_with_teacher(
     model: Student, cache: TokenCache, links: TeacherLinks, device: torch.device
-) -> Prediction:
-    """Count how often a word's best partner, or NULL, is what the teacher says, both ways."""
+) -> Measures:
+    """Return how often a word's best partner, or NULL, is what the teacher says, and the NLL."""
     right = words = 0
     nll = 0.0
     for batch in evaluation_batches(cache, BUDGET, links):
@@ -69,7 +60,7 @@ def compare_with_teacher(
             right += int(wanted.gather(1, weights.argmax(1)[:, None]).sum())
             nll -= float((weights * wanted).sum(1).clamp(min=1e-20).log().sum())
             words += len(weights)
-    return Prediction(right / max(words, 1), nll / max(words, 1))
+    return {"accuracy": right / max(words, 1), "nll": nll / max(words, 1)}
 
 
 def score_gold_pairs(
@@ -78,13 +69,11 @@ def score_gold_pairs(
     tokenizers: tuple[PieceTokenizer, PieceTokenizer],
     threshold: float,
     device: torch.device,
-) -> dict[str, float]:
+) -> Measures:
     """Return AER, precision and recall at the threshold, and the lowest AER at any threshold."""
-    scored: list[list[tuple[int, int, float]]] = [[] for _ in gold.gold]
-    for i, scores in word_scores(model, gold.src, gold.tgt, tokenizers, device):
-        places = np.argwhere(scores >= LOWEST)
-        scored[i] = [(int(s), int(t), float(scores[s, t])) for s, t in places]
-    (at,) = sweep_thresholds(scored, gold.gold, [threshold])
-    best, best_score = best_threshold(scored, gold.gold)
-    kept = {k: v for k, v in asdict(at).items() if k in ("aer", "precision", "recall")}
-    return {**kept, "best_aer": best_score.aer, "best_threshold": best}
+    scores = word_scores(model, gold.src, gold.tgt, tokenizers, device)
+    links = select_links(scores, len(gold.gold), LOWEST)
+    (at,) = sweep_thresholds(links, gold.gold, [threshold])
+    best, best_score = best_threshold(links, gold.gold)
+    measures = {name: getattr(at, name) for name in ("aer", "precision", "recall")}
+    return {**measures, "best_aer": best_score.aer, "best_threshold": best}

@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,10 @@ class Monitor:
         if step:
             self.note(f"going on from step {step:,}")
 
-    def note(self, text: str) -> None:
-        """Print a line for people."""
+    def note(self, text: str, end: str = "\n") -> None:
+        """Print a line for people, over the progress line if there is one."""
         if not self.quiet:
-            # Over the progress line, if there is one.
-            print(f"\r{text}\x1b[K" if self.bar else text, file=sys.stderr, flush=True)
+            print(f"\r{text}\x1b[K" if self.bar else text, end=end, file=sys.stderr, flush=True)
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a record to the log."""
@@ -112,19 +112,10 @@ class Monitor:
                 "pieces_per_second": round(speed, 1),
             }
         )
-        if self.quiet:
-            return
         shown = "  ".join(f"{name} {value:.4f}" for name, value in terms.items())
-        line = (
-            f"step {progress.step:,}/{steps:,}  {shown}  "
-            f"{speed:,.0f} pieces/s  {format_clock(left)} left"
-        )
-        print(
-            f"\r{line}\x1b[K" if self.bar else line,
-            end="" if self.bar else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        rest = f"{speed:,.0f} pieces/s  {timedelta(seconds=int(left))} left"
+        line = f"step {progress.step:,}/{steps:,}  {shown}  {rest}"
+        self.note(line, end="" if self.bar else "\n")
 
     def validation(self, progress: Progress, result: dict[str, Any], better: bool) -> None:
         """Report what a validation measured."""
@@ -140,12 +131,6 @@ def logged_step(line: str) -> float:
         return json.loads(line)["step"]
     except ValueError:
         return math.inf
-
-
-def format_clock(seconds: float) -> str:
-    """Return a time as hours:minutes:seconds."""
-    minutes, seconds = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
 def open_tensorboard(run: Path, step: int) -> Any:

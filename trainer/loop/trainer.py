@@ -19,6 +19,7 @@ from ..data.batches import Batches, Step, prefetch_steps
 from ..data.teacher_links import TeacherLinks, write_links
 from ..data.vocabulary import load_tokenizers
 from ..networks.losses import make_loss
+from ..networks.mask_align import MaskAlign
 from ..networks.student import Student
 from ..networks.weights import assign_weights, load_weights, make_network
 from ..networks.word_scores import word_links
@@ -66,10 +67,6 @@ class Trainer:
             delete_rounds(run, self.progress.round)
         if train.ema and self.averaged is None:
             self.averaged = {n: p.detach().clone() for n, p in self.model.named_parameters()}
-        elif self.averaged is not None:
-            # In the order of the parameters, which is not that of the file.
-            names = [name for name, _ in self.model.named_parameters()]
-            self.averaged = {name: self.averaged[name].to(world.device) for name in names}
         # The network lives inside its loss, so that devices exchange the gradients of one module.
         loss = make_loss(self.model, train)
         self.terms = loss.terms
@@ -148,8 +145,7 @@ class Trainer:
         folder = self.run / "cache" / f"round-{number}"
         if self.world.rank == 0 and not (folder / "key.json").exists():
             monitor.note(f"round {number + 1}: finding the network's own links to learn from")
-            self.model.eval()
-            with self.evaluated_weights(), self.autocast():
+            with self.use_averaged_weights():
                 own = word_links(self.model, self.data.train, OWN, self.world.device)
                 both = average_teachers([self.data.links.iterate_pairs(), own])
                 write_links(folder, both, {"step": self.progress.step})
@@ -170,15 +166,14 @@ class Trainer:
         torch._foreach_lerp_(list(self.averaged.values()), now, 1 - decay)
 
     @contextlib.contextmanager
-    def evaluated_weights(self) -> Iterator[None]:
-        """Give the network the averaged weights inside the block, if there are any."""
-        if self.averaged is None:
-            yield
-            return
+    def use_averaged_weights(self) -> Iterator[None]:
+        """Give the network the averaged weights inside the block, if there are any; no dropout."""
         own = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        assign_weights(self.model, self.averaged)
+        assign_weights(self.model, self.averaged or own)
+        self.model.eval()
         try:
-            yield
+            with self.autocast():
+                yield
         finally:
             assign_weights(self.model, own)
 
@@ -188,20 +183,15 @@ class Trainer:
         Accuracy is that of predictions, or a student's: how often it links as its teacher does.
         """
         result: dict[str, Any] = {"step": self.progress.step}
-        device, data = self.world.device, self.data
-        self.model.eval()
-        with self.evaluated_weights(), self.autocast():
-            if data.valid is not None and not isinstance(self.model, Student):
-                result |= asdict(measure_prediction(self.model, data.valid, device))
-            elif data.valid is not None and data.valid_links is not None:
-                assert isinstance(self.model, Student)
-                links = data.valid_links
-                result |= asdict(compare_with_teacher(self.model, data.valid, links, device))
-            if data.gold is not None:
+        model, device, data = self.model, self.world.device, self.data
+        with self.use_averaged_weights():
+            if data.valid and isinstance(model, MaskAlign):
+                result |= measure_prediction(model, data.valid, device)
+            elif data.valid and data.valid_links:
+                result |= compare_with_teacher(model, data.valid, data.valid_links, device)
+            if data.gold:
                 threshold = self.config.train.threshold
-                result |= score_gold_pairs(
-                    self.model, data.gold, self.tokenizers, threshold, device
-                )
+                result |= score_gold_pairs(model, data.gold, self.tokenizers, threshold, device)
         return result
 
     def save(self) -> None:

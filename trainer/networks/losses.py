@@ -148,19 +148,18 @@ class MaskAlignLoss(nn.Module):
         nll_fwd, nll_bwd = nll_fwd / totals.tgt_pieces, nll_bwd / totals.src_pieces
         agreement = agreement_loss(fwd.weights, bwd.weights) / totals.cells
         cells = tgt[:, :, None] & src[:, None, :]
+        entropy_fwd = entropy_loss(fwd.weights, cells, config.entropy_lambda)
+        entropy_bwd = entropy_loss(bwd.weights, cells.mT, config.entropy_lambda)
         # The paper averages the entropy over rows, the authors' code over cells.
-        by_cells = config.entropy_norm == "cells"
-        entropy = entropy_loss(fwd.weights, cells, config.entropy_lambda) / (
-            totals.cells if by_cells else totals.tgt_pieces
-        ) + entropy_loss(bwd.weights, cells.transpose(1, 2), config.entropy_lambda) / (
-            totals.cells if by_cells else totals.src_pieces
-        )
+        by_rows = config.entropy_norm == "rows"
+        entropy_fwd = entropy_fwd / (totals.tgt_pieces if by_rows else totals.cells)
+        entropy_bwd = entropy_bwd / (totals.src_pieces if by_rows else totals.cells)
+        entropy = entropy_fwd + entropy_bwd
         guidance = torch.zeros_like(nll_fwd)
         if batch.links is not None:
-            links = batch.links
-            guidance = guidance_loss(fwd.weights, links) / (2 * totals.tgt_pieces) + guidance_loss(
-                bwd.weights, links.transpose(1, 2)
-            ) / (2 * totals.src_pieces)
+            guide_fwd = guidance_loss(fwd.weights, batch.links) / (2 * totals.tgt_pieces)
+            guide_bwd = guidance_loss(bwd.weights, batch.links.mT) / (2 * totals.src_pieces)
+            guidance = guide_fwd + guide_bwd
         # The paper adds the two NLL, the authors' code halves their sum; so do we.
         total = 0.5 * (nll_fwd + nll_bwd) + config.alpha * agreement + config.beta * entropy
         total = total + guidance_weight * guidance

@@ -18,7 +18,6 @@ Where a sentence leaves an attention row without any key (one piece, or none), t
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +34,6 @@ class Attention:
     weights: Tensor  # (B, T, S), W of (3); zero outside the sentences
     null: Tensor  # (B, T), the weight on NULL: 1 - Σ_j W_ij; zero without leaky attention
     hidden: Tensor  # (B, T, D), h of (4), which predicts the target pieces
-    states: Sequence[Tensor] = ()  # hidden states after each decoder layer
 
 
 def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
@@ -139,8 +137,10 @@ class LeakyAttention(ResidualBlock):
             self.null_key = nn.Parameter(torch.randn(config.width) * std)
             self.null_value = nn.Parameter(torch.randn(config.width) * std)
 
-    def scores(self, h: Tensor, source: Tensor, source_valid: Tensor) -> Tensor:
-        """Return what the softmax takes, (B, H, T, 1 + S) with NULL first if leaky."""
+    def forward(
+        self, h: Tensor, source: Tensor, source_valid: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the updated h, W (B, T, S) and the weights of NULL (B, T), means over heads."""
         scale = (h.shape[-1] // self.heads) ** -0.5  # 1 / √K
         q = split_heads(self.query(self.normalize_input(h)), self.heads) * scale
         k = split_heads(self.key(source), self.heads)
@@ -148,27 +148,19 @@ class LeakyAttention(ResidualBlock):
         # The softmax that becomes the alignment is in float32 whatever the dtype of the products.
         scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
         if self.leaky:
-            null = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
-            scores = torch.cat([null, scores], dim=-1)
-        return scores
-
-    def forward(
-        self, h: Tensor, source: Tensor, source_valid: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the updated h, W (B, T, S) and the weights of NULL (B, T), means over heads."""
-        weights = self.scores(h, source, source_valid).softmax(-1)
-        if not self.leaky:
-            weights = weights * source_valid[:, None, None, :]  # an empty source has no key
+            null_score = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
+            weights = torch.cat([null_score, scores], dim=-1).softmax(-1)  # (B, H, T, 1 + S)
+        else:
+            weights = scores.softmax(-1) * source_valid[:, None, None, :]  # empty source: no key
+        mean = weights.mean(1)
         # In the last layer values only serve the prediction (4): exported models leave them out.
         v = split_heads(self.value(source), self.heads)
-        mean = weights.mean(1)
-        if not self.leaky:
-            update = weights.to(v.dtype) @ v
-            null = mean.new_zeros(mean.shape[:2])
-        else:
+        if self.leaky:
             null_value = self.null_value.view(self.heads, 1, -1).to(v.dtype)
             update = weights[..., 1:].to(v.dtype) @ v + weights[..., :1].to(v.dtype) * null_value
-            null, mean = mean[..., 0], mean[..., 1:]
+            mean, null = mean[..., 1:], mean[..., 0]
+        else:
+            update, null = weights.to(v.dtype) @ v, mean.new_zeros(mean.shape[:2])
         return self.add_residual(h, self.out(join_heads(update))), mean, null
 
 
@@ -247,7 +239,6 @@ class Decoder(nn.Module):
             # Row i starts with the piece before it, the first row with a learned beginning.
             begin = self.begin.expand(len(embedded), 1, -1).to(embedded.dtype)
             h = torch.cat([begin, embedded[:, :-1]], dim=1) + start
-        states = []
         for layer, attention in enumerate(self.attention):
             pair = key_values[layer] if self.config.masked else self.own_key_value(layer, h)
             k, v = (split_heads(part, self.config.heads) for part in pair.chunk(2, -1))
@@ -255,12 +246,11 @@ class Decoder(nn.Module):
             if str(layer) in self.cross:
                 h, weights, null = self.cross[str(layer)](h, source, source_valid)
             h = self.feed_forward[layer](h)
-            states.append(h)
         # With `cross` all, the weights are those of the last layer. Padding gets zeros: sums over
         # a batch need no mask then.
         rows = valid_places(lengths, size) & (source_lengths > 0)[:, None]
         cells = rows[:, :, None] & source_valid[:, None, :]
-        return Attention(weights * cells, null * rows, self.norm(h), states)
+        return Attention(weights * cells, null * rows, self.norm(h))
 
     def own_key_value(self, layer: int, h: Tensor) -> Tensor:
         """Project keys and values from the layer's own input, for the autoregressive decoder."""
@@ -306,11 +296,11 @@ class MaskAlign(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.src_embedding = nn.Embedding(config.src_vocab, config.width)
+        self.src_embedding = self.tgt_embedding = nn.Embedding(config.src_vocab, config.width)
         if not config.joint_vocab:
             self.tgt_embedding = nn.Embedding(config.tgt_vocab, config.width)
-        self.fwd = Direction(config)
-        if config.tied:
+        self.fwd = self.bwd = Direction(config)
+        if config.tied:  # all weights are shared but the side vectors, which say what is source
             self.side = nn.Parameter(torch.randn(2, config.width) * config.width**-0.5)
         else:
             self.bwd = Direction(config)
@@ -321,9 +311,8 @@ class MaskAlign(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 fused = name.endswith(("qkv", "key_value"))
-                for part in module.weight.data.split(
-                    self.config.width if fused else module.out_features
-                ):
+                rows = self.config.width if fused else module.out_features
+                for part in module.weight.data.split(rows):
                     nn.init.xavier_uniform_(part)
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
@@ -331,8 +320,7 @@ class MaskAlign(nn.Module):
 
     def table(self, side: int) -> Tensor:
         """Return E (V, D) of side 0 (source) or 1 (target): input of a piece, output in (4)."""
-        own = side == 1 and not self.config.joint_vocab
-        return (self.tgt_embedding if own else self.src_embedding).weight
+        return (self.tgt_embedding if side else self.src_embedding).weight
 
     def embed(self, ids: Tensor, side: int) -> tuple[Tensor, Tensor]:
         """Return w (B, L, D), which is E times √D, and p (L, D), with the side vector if tied."""
@@ -341,24 +329,29 @@ class MaskAlign(nn.Module):
             start = start + self.side[side]
         return F.embedding(ids, self.table(side)) * self.config.width**0.5, start
 
-    def run_direction(self, read: int, ids: list[Tensor], lengths: list[Tensor]) -> Attention:
-        """Read side `read` (0: source) and predict the other one."""
-        predict = 1 - read
-        network = self.fwd if self.config.tied or read == 0 else self.bwd
-        # Tied directions share all weights but the side vectors, which say what is source.
-        words, start = self.embed(ids[read], read)
-        drop = self.config.dropout
-        source = network.encoder(F.dropout(words + start, drop, self.training), lengths[read])
-        words, start = self.embed(ids[predict], predict)
-        words = F.dropout(words, drop, self.training)
-        return network.decoder(words, start, lengths[predict], source, lengths[read])
+    def encode(self, ids: Tensor, lengths: Tensor, side: int) -> Tensor:
+        """Return vectors (B, L, D) of the pieces of the side that is read."""
+        words, start = self.embed(ids, side)
+        words = F.dropout(words + start, self.config.dropout, self.training)
+        return (self.bwd if side else self.fwd).encoder(words, lengths)
+
+    def decode(
+        self, ids: Tensor, lengths: Tensor, side: int, source: Tensor, source_lengths: Tensor
+    ) -> Attention:
+        """Predict the pieces of a side from the encoded other one."""
+        words, start = self.embed(ids, side)
+        words = F.dropout(words, self.config.dropout, self.training)
+        decoder = (self.fwd if side else self.bwd).decoder
+        return decoder(words, start, lengths, source, source_lengths)
 
     def forward(
         self, src: Tensor, src_lengths: Tensor, tgt: Tensor, tgt_lengths: Tensor
     ) -> tuple[Attention, Attention]:
         """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
-        ids, lengths = [src, tgt], [src_lengths, tgt_lengths]
-        return self.run_direction(0, ids, lengths), self.run_direction(1, ids, lengths)
+        source = self.encode(src, src_lengths, 0)
+        fwd = self.decode(tgt, tgt_lengths, 1, source, src_lengths)
+        source = self.encode(tgt, tgt_lengths, 1)
+        return fwd, self.decode(src, src_lengths, 0, source, tgt_lengths)
 
 
 def harmonic_mean(fwd: Tensor, bwd: Tensor) -> Tensor:

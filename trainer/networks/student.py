@@ -80,9 +80,10 @@ class Student(nn.Module):
         super().__init__()
         self.config = config
         width = config.width
-        self.src_embedding = nn.Embedding(config.src_vocab, width)
+        self.src_embedding = self.tgt_embedding = nn.Embedding(config.src_vocab, width)
         # Which pieces begin a word; not learned, but kept with the weights.
         self.src_starts = nn.Parameter(torch.ones(config.src_vocab), requires_grad=False)
+        self.tgt_starts = self.src_starts
         if not config.joint_vocab:
             self.tgt_embedding = nn.Embedding(config.tgt_vocab, width)
             self.tgt_starts = nn.Parameter(torch.ones(config.tgt_vocab), requires_grad=False)
@@ -103,14 +104,11 @@ class Student(nn.Module):
 
     def table(self, side: int) -> Tensor:
         """Return the embedding (V, D) of side 0 (source) or 1 (target)."""
-        return (self.src_embedding if self.uses_source_table(side) else self.tgt_embedding).weight
+        return (self.tgt_embedding if side else self.src_embedding).weight
 
     def starting_pieces(self, side: int) -> Tensor:
         """Return (V,): 1 for pieces that begin a word."""
-        return self.src_starts if self.uses_source_table(side) else self.tgt_starts
-
-    def uses_source_table(self, side: int) -> bool:
-        return side == 0 or self.config.joint_vocab
+        return self.tgt_starts if side else self.src_starts
 
     def word_starts(self, ids: Tensor, lengths: Tensor, side: int) -> Tensor:
         """Return (B, L): true where a word begins."""
@@ -129,14 +127,8 @@ class Student(nn.Module):
     ) -> tuple[Attention, Attention]:
         """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
         x, y = self.encode(src, src_lengths, 0), self.encode(tgt, tgt_lengths, 1)
-        src_valid, tgt_valid = (
-            valid_places(src_lengths, src.shape[1]),
-            valid_places(tgt_lengths, tgt.shape[1]),
-        )
-        src_words, tgt_words = (
-            self.word_starts(src, src_lengths, 0),
-            self.word_starts(tgt, tgt_lengths, 1),
-        )
+        src_words = self.word_starts(src, src_lengths, 0)
+        tgt_words = self.word_starts(tgt, tgt_lengths, 1)
         cells = tgt_words[:, :, None] & src_words[:, None, :]  # (B, T, S)
         scores = (self.query(y) * self.config.width**-0.5) @ self.key(x).transpose(1, 2)
         scores = scores.float()
@@ -150,14 +142,14 @@ class Student(nn.Module):
                 scores, fwd[..., 1:], bwd[..., 1:].transpose(1, 2), cells.float()
             )
         fwd, bwd = softmax_both_ways(scores, nulls, cells)
+        tgt_rows = valid_places(tgt_lengths, tgt.shape[1]) & (src_lengths > 0)[:, None]
+        src_rows = valid_places(src_lengths, src.shape[1]) & (tgt_lengths > 0)[:, None]
         # Inside a word NULL is certain, so that the first piece decides.
-        fwd_null = torch.where(tgt_words, fwd[..., 0], 1.0) * tgt_valid
-        bwd_null = torch.where(src_words, bwd[..., 0], 1.0) * src_valid
+        fwd_null = torch.where(tgt_words, fwd[..., 0], 1.0) * tgt_rows
+        bwd_null = torch.where(src_words, bwd[..., 0], 1.0) * src_rows
         return (
-            Attention(fwd[..., 1:] * cells, fwd_null * (src_lengths > 0)[:, None], y),
-            Attention(
-                bwd[..., 1:] * cells.transpose(1, 2), bwd_null * (tgt_lengths > 0)[:, None], x
-            ),
+            Attention(fwd[..., 1:] * cells, fwd_null, y),
+            Attention(bwd[..., 1:] * cells.transpose(1, 2), bwd_null, x),
         )
 
 

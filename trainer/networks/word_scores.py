@@ -4,7 +4,7 @@ For validation, teachers and comparisons; exported models are run by the engine 
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ...engine.runtime.reference import pool_words
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.types import ScoredLink
-from ..data.batches import group_by_length, make_batch
+from ..data.batches import group_by_length
 from ..data.token_cache import TokenCache
 from .mask_align import harmonic_mean
 from .weights import Network
@@ -21,60 +21,66 @@ from .weights import Network
 BUDGET = 8000  # pieces per forward pass
 CHUNK = 16384  # pairs whose links are found together
 
+Pieces = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]  # ids, the word of each
+PairScores = tuple[int, np.ndarray]  # the number of a pair, scores (source words, target words)
 
-@torch.inference_mode()
+
 def word_links(
     model: Network, cache: TokenCache, lowest: float, device: torch.device
 ) -> Iterator[list[ScoredLink]]:
     """Yield the links of every cached pair, in order, that score at least `lowest`."""
     for start in range(0, len(cache), CHUNK):
-        chunk = np.arange(start, min(start + CHUNK, len(cache)))
-        # A word pair scores what the best of its piece pairs scores.
-        best: list[dict[tuple[int, int], float]] = [{} for _ in chunk]
-        for group in group_by_length(cache.src.lengths(chunk), cache.tgt.lengths(chunk), BUDGET):
-            batch = make_batch(cache, chunk[group]).to(device)
-            fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
-            scores = harmonic_mean(fwd.weights, bwd.weights)
-            places = (scores >= lowest).nonzero(as_tuple=True)
-            values = scores[places].tolist()
-            row, t, s = (place.cpu().numpy() for place in places)
-            src, tgt = (side.padded_words(chunk[group]) for side in (cache.src, cache.tgt))
-            links = zip(group[row], src[row, s].tolist(), tgt[row, t].tolist(), values, strict=True)
-            for k, i, j, value in links:
-                best[k][i, j] = max(value, best[k].get((i, j), 0.0))
-        yield from ([(i, j, v) for (i, j), v in sorted(found.items())] for found in best)
+        chunk = range(start, min(start + CHUNK, len(cache)))
+        src, tgt = ([(s.pieces(i), s.words(i)) for i in chunk] for s in (cache.src, cache.tgt))
+        yield from select_links(score_pieces(model, src, tgt, device), len(chunk), lowest)
 
 
-@torch.inference_mode()
+def select_links(scored: Iterable[PairScores], n: int, lowest: float) -> list[list[ScoredLink]]:
+    """Return the links of n pairs that score at least `lowest`; none of pairs without scores."""
+    found: list[list[ScoredLink]] = [[] for _ in range(n)]
+    for k, scores in scored:
+        places = np.argwhere(scores >= lowest).tolist()
+        found[k] = [(i, j, float(scores[i, j])) for i, j in places]
+    return found
+
+
 def word_scores(
     model: Network,
     src: list[list[str]],
     tgt: list[list[str]],
     tokenizers: tuple[PieceTokenizer, PieceTokenizer],
     device: torch.device,
-    longest: int = sys.maxsize,
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number of each pair and its scores (source words, target words), in any order.
+) -> Iterator[PairScores]:
+    """Yield the scores of each pair that has words on both sides, in any order."""
+    src_pieces = [tokenizers[0].encode(words) for words in src]
+    tgt_pieces = [tokenizers[1].encode(words) for words in tgt]
+    return score_pieces(model, src_pieces, tgt_pieces, device)
 
-    Skips pairs without words on a side or with more pieces than `longest`.
+
+@torch.inference_mode()
+def score_pieces(
+    model: Network,
+    src: Sequence[Pieces],
+    tgt: Sequence[Pieces],
+    device: torch.device,
+    longest: int = sys.maxsize,
+) -> Iterator[PairScores]:
+    """Yield the scores of each tokenised pair, in any order.
+
+    Skips pairs with an empty side or with more pieces than `longest`.
     """
-    encoded = [
-        (tokenizers[0].encode(s), tokenizers[1].encode(t)) for s, t in zip(src, tgt, strict=True)
-    ]
-    counts = ((len(s), len(t)) for (s, _), (t, _) in encoded)
-    full = [i for i, size in enumerate(counts) if min(size) and max(size) <= longest]
-    lengths = np.array([[len(encoded[i][side][0]) for i in full] for side in (0, 1)]).reshape(2, -1)
+    sizes = np.array([[len(ids) for ids, _ in side] for side in (src, tgt)]).reshape(2, -1)
+    full = np.flatnonzero((sizes.min(0) > 0) & (sizes.max(0) <= longest))
     # Pairs of similar length together: hence the order in which they come out.
-    for group in group_by_length(lengths[0], lengths[1], BUDGET) if full else []:
-        rows = [full[k] for k in group]
-        ids = [
-            pad_sequence([torch.tensor(encoded[i][side][0]) for i in rows], batch_first=True)
-            for side in (0, 1)
-        ]
-        sizes = [torch.as_tensor(lengths[side][group], device=device) for side in (0, 1)]
-        fwd, bwd = model(ids[0].to(device), sizes[0], ids[1].to(device), sizes[1])
+    for group in group_by_length(*sizes[:, full], BUDGET) if len(full) else []:
+        rows = full[group]
+        batch = []
+        for side, lengths in zip((src, tgt), sizes, strict=True):
+            ids = [torch.as_tensor(side[i][0]) for i in rows]
+            batch += [pad_sequence(ids, batch_first=True), torch.as_tensor(lengths[rows])]
+        fwd, bwd = model(*(part.to(device) for part in batch))
         both = harmonic_mean(fwd.weights, bwd.weights).cpu().numpy()
-        for i, scores in zip(rows, both, strict=True):
-            (_, src_words), (_, tgt_words) = encoded[i]
+        for i, scores in zip(rows.tolist(), both, strict=True):
+            src_words, tgt_words = np.asarray(src[i][1]), np.asarray(tgt[i][1])
             pieces = scores[: len(tgt_words), : len(src_words)].T
-            yield i, pool_words(pieces, np.array(src_words), np.array(tgt_words))
+            yield i, pool_words(pieces, src_words, tgt_words)

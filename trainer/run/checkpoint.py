@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...engine.errors import MxError
-from ...engine.storage import atomic_write, sync_folder
+from ...engine.storage import replace_file, sync_folder
 from ..networks.weights import MODEL, assign_weights, error_reason, save_tensors
 
 START = "start.safetensors"
@@ -58,9 +58,13 @@ def save_checkpoint(
         save_tensors(dict(model.named_parameters()), temp / MODEL)
         if averaged is not None:
             save_tensors(averaged, temp / "averaged.safetensors")
-        save_tensors(optimizer_tensors(model, optimizer), temp / "optimizer.safetensors")
-        with atomic_write(temp / "state.json") as file:
-            file.write(json.dumps(state).encode() + b"\n")
+        state_tensors = {
+            f"{name}/{key}": value
+            for name, parameter in model.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        save_tensors(state_tensors, temp / "optimizer.safetensors")
+        replace_file(temp / "state.json", json.dumps(state).encode() + b"\n")
         sync_folder(temp)
         # The step may have been saved before, by a run that went on from an earlier checkpoint.
         shutil.rmtree(final, ignore_errors=True)
@@ -82,34 +86,20 @@ def load_checkpoint(
     """Put a checkpoint back into network and optimizer; return its state and averaged weights."""
     try:
         assign_weights(model, load_file(folder / MODEL))
-        restore_optimizer(model, optimizer, load_file(folder / "optimizer.safetensors"))
-        averaged = folder / "averaged.safetensors"
+        parameters = dict(model.named_parameters())
+        for full, value in load_file(folder / "optimizer.safetensors").items():
+            name, key = full.split("/")
+            optimizer.state[parameters[name]][key] = value.to(parameters[name].device)
         state = json.loads((folder / "state.json").read_text("utf-8"))
-        return state, load_file(averaged) if averaged.exists() else None
+        if not (folder / "averaged.safetensors").exists():
+            return state, None
+        averaged = load_file(folder / "averaged.safetensors")
+        # In the order of the parameters, which is not that of the file.
+        return state, {name: averaged[name].to(p.device) for name, p in parameters.items()}
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise MxError(
             f"{folder} is damaged ({error}); delete it to resume from the one before"
         ) from error
-
-
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's state under the names of the parameters."""
-    return {
-        f"{name}/{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def restore_optimizer(
-    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
-    """Put back what `optimizer_tensors` returned."""
-    parameters = dict(model.named_parameters())
-    for full, value in tensors.items():
-        name, key = full.split("/")
-        parameter = parameters[name]
-        optimizer.state[parameter][key] = value.to(parameter.device)
 
 
 def prune_checkpoints(run: Path, keep: int, also: set[int]) -> None:
@@ -120,13 +110,8 @@ def prune_checkpoints(run: Path, keep: int, also: set[int]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def best_weights(folder: Path) -> dict[str, Tensor]:
-    """Load the weights that are evaluated and exported: the averaged ones if there are any."""
-    averaged = folder / "averaged.safetensors"
-    return load_file(averaged if averaged.exists() else folder / MODEL)
-
-
 def average_checkpoints(folders: list[Path]) -> dict[str, Tensor]:
-    """Return the mean of several checkpoints' weights."""
-    each = [best_weights(folder) for folder in folders]
+    """Return the mean of several checkpoints' weights: of the averaged ones if there are any."""
+    files = [folder / "averaged.safetensors" for folder in folders]
+    each = [load_file(file if file.exists() else file.with_name(MODEL)) for file in files]
     return {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}

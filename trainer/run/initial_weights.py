@@ -3,22 +3,22 @@
 That is a run folder or an exported student; some of the settings come with it.
 """
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...engine.bundle.bundle import Bundle
 from ...engine.errors import MxError
-from ...engine.storage import atomic_write
+from ...engine.storage import replace_file
 from ...engine.text.pieces import PieceTokenizer
-from ..config import ModelConfig, RunConfig, parse_config, resolve_config
+from ..config import ModelConfig, RunConfig, flat_settings, parse_config, resolve_config
 from ..data.vocabulary import load_tokenizers
 from ..networks.weights import Network, assign_weights, load_network, make_network, publish_weights
 from .checkpoint import START
-from .graph_weights import student_weights
 
 # What the weights are bound to; dropout they are not.
 FIXED = {f.name for f in fields(ModelConfig)} - {"dropout", "src_vocab", "tgt_vocab"}
@@ -39,8 +39,7 @@ class InitialModel:
     def write_to(self, run: Path) -> None:
         """Leave weights and vocabularies in a run folder that has not been trained in."""
         for side, tokenizer in zip(("src", "tgt"), self.vocabularies, strict=False):
-            with atomic_write(run / f"{side}.spm") as file:
-                file.write(tokenizer.proto)
+            replace_file(run / f"{side}.spm", tokenizer.proto)
         weights: dict[str, Tensor] = dict(self.model.named_parameters())
         publish_weights(run, weights, START)
 
@@ -87,11 +86,46 @@ def load_bundled_student(path: Path, langs: str | None) -> InitialModel:
     # The settings in the manifest are those of the run; what the tokenizer does is what counts.
     seen = manifest.tokenizer
     train = replace(config.train, lowercase=seen.lowercase, fold_accents=seen.fold_accents)
-    weights = student_weights(bundle.read_graph(dtype), config.model, str(path))
     model = make_network(config.model)
-    assign_weights(model, {name: torch.from_numpy(array) for name, array in weights.items()})
+    assign_weights(model, student_weights(bundle.read_graph(dtype), model, str(path)))
     vocabularies = list(dict.fromkeys(bundle.tokenizers))
     return InitialModel(str(path), RunConfig(config.model, train), vocabularies, model)
+
+
+# ---- the graph of a bundle ----
+
+
+def student_weights(graph: bytes, model: Network, where: str) -> dict[str, Tensor]:
+    """Return the parameters of a student in float32, from an fp32 or fp16 graph of it."""
+    stored, width = read_tensors(graph), model.config.width
+    found = {}
+    for name, _ in model.named_parameters():
+        # The way of `export/graph/student.py` backwards: what stays fp32 whatever the graph's dtype
+        # is called `tail.`, two vectors are two constants, and scales are folded into weights.
+        key = name.replace("correction.", "tail.").replace("diagonal", "tail.diagonal")
+        parts = [f"{key}.0", f"{key}.1"] if name in ("side", "diagonal") else [key]
+        missing = [part for part in parts if part not in stored]
+        if missing:
+            raise MxError(f"{where}: its graph lacks {missing[0]}; export the model's run again")
+        values = [stored[part].astype(np.float32) for part in parts]
+        scale = width ** (0.5 if "embedding" in name else -0.5 if name.startswith("query.") else 0)
+        array = (values[0] if len(parts) == 1 else np.stack(values)) / np.float32(scale)
+        found[name] = torch.from_numpy(array)
+    return found
+
+
+def read_tensors(graph: bytes) -> dict[str, np.ndarray]:
+    """Return the tensors stored in an ONNX file, by name."""
+    try:
+        import onnx
+        from onnx import numpy_helper
+    except ImportError:
+        raise MxError(
+            "to start from a bundle onnx is needed, which this install lacks: "
+            'pip install "mx-align[export]"; a run folder needs none'
+        ) from None
+    model = onnx.load_model_from_string(graph)
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 # ---- settings ----
@@ -105,20 +139,16 @@ def start_settings(
     if preset and (meant := resolve_config(preset, *overrides).model.kind) != kind:
         raise MxError(f"--start {name} is a {kind} model, but --preset {preset} is for {meant}")
     preset = preset or ("student" if kind == "student" else "compact")
-    known = asdict(old.model) | asdict(old.train)
+    known, usual = flat_settings(old), resolve_config(preset).train
     with_it = {key: known[key] for key in (*FIXED, "dropout")}
-    return resolve_config(preset, with_it, lower_rates(preset), *overrides)
-
-
-def lower_rates(preset: str) -> dict[str, float]:
-    """Return lower peak rates: what is known should not be gone before anything new is learned."""
-    usual = resolve_config(preset).train
-    return {"lr": usual.lr / GENTLE, "matrix_lr": usual.matrix_lr / GENTLE}
+    # Lower peak rates: what is known should not be gone before anything new is learned.
+    rates = {"lr": usual.lr / GENTLE, "matrix_lr": usual.matrix_lr / GENTLE}
+    return resolve_config(preset, with_it, rates, *overrides)
 
 
 def check_fits(start: InitialModel, asked: RunConfig) -> None:
     """Raise an error if the settings contradict the model, which only flags can bring about."""
-    has, wanted = (asdict(c.model) | asdict(c.train) for c in (start.config, asked))
+    has, wanted = flat_settings(start.config), flat_settings(asked)
     odd = sorted(name for name in FIXED if has[name] != wanted[name])
     if odd:
         each = ", ".join(f"{name} {has[name]} (not {wanted[name]})" for name in odd)

@@ -15,7 +15,6 @@ from ...engine.storage import atomic_write
 from ...engine.text.files import read_lines
 from ..config import STATISTICAL, read_json_object
 
-
 _file = partial(flag, group="Files", metavar="FILE")
 _learned = partial(_file, changes_output=True)  # what a resumed run must not change
 

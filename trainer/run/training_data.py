@@ -6,18 +6,17 @@ Every step leaves its result in the run folder and is skipped when it is there a
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ...engine.bundle.languages import parse_languages
 from ...engine.bundle.manifest import MANIFEST
 from ...engine.errors import InputError, MxError
-from ...engine.storage import atomic_write, file_sha256
+from ...engine.storage import file_sha256, replace_file
 from ...engine.text.files import read_pairs
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
@@ -28,15 +27,14 @@ from ..data.token_cache import CacheCounts, TokenCache, build_token_cache
 from ..data.vocabulary import learn_vocabulary, load_tokenizers
 from ..networks.weights import MODEL
 from ..teachers.teachers import (
+    Report,
     average_teachers,
-    check_teacher,
+    check_teachers,
     is_link_file,
     open_teacher,
 )
 from .checkpoint import list_checkpoints
 from .texts import Texts, rename_old_teacher
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -57,20 +55,22 @@ def prepare_data(texts: Texts, config: RunConfig, run: Path, report: Report) -> 
     """Build what is missing in the run folder; other processes then only `load_data`."""
     names, folder = choose_teachers(texts, config), run / "cache"
     teachers = [teacher_identity(name) for name in names]
-    if (read_link_key(folder / "links") or {}).get("teachers") != teachers:
-        check_teachers(names, texts)  # before anything long is begun
+    known = read_link_key(folder / "links")
+    if known.get("teachers") != teachers:  # before anything long is begun
+        check_teachers(names, texts.src, texts.tgt)
     make_vocabularies(texts, config, run, report)
     key = cache_key(texts, config, run)
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenize_texts(texts, config, run, key, report)
-    found, wanted = read_link_key(folder / "links"), link_key(key, names, texts.langs)
-    if names and found != wanted:
-        if found and found.get("teachers") != wanted["teachers"] and list_checkpoints(run):
+    key |= {"format": 3, "teachers": teachers} | ({"langs": texts.langs} if texts.langs else {})
+    if names and known != key:
+        if known and known.get("teachers") != teachers and list_checkpoints(run):
             raise MxError(
                 f"{run} was taught by {' and '.join(names)} as it was before; "
                 "put that back, choose another folder, or begin anew with --restart"
             )
-        write_teacher_links(names, texts, config, run, key, report)
+        write_teacher_links(names, texts, config, run, report)
+        replace_file(folder / "links" / "key.json", json.dumps(key).encode())  # all is there
 
 
 def load_data(texts: Texts, config: RunConfig, run: Path) -> TrainingData:
@@ -83,7 +83,7 @@ def load_data(texts: Texts, config: RunConfig, run: Path) -> TrainingData:
     checked = taught and valid is not None and (links / "valid").is_dir()
     return TrainingData(
         train,
-        valid if valid is not None and len(valid) else None,
+        valid if valid else None,
         TeacherLinks(links / "train") if taught else None,
         TeacherLinks(links / "valid") if checked else None,
         read_gold(texts),
@@ -102,30 +102,27 @@ def read_gold(texts: Texts) -> GoldPairs | None:
 
 def make_vocabularies(texts: Texts, config: RunConfig, run: Path, report: Report) -> None:
     """Put `src.spm` (and `tgt.spm` unless joint) into the run folder."""
-    joint = config.model.joint_vocab
-    wanted = {"src": (0, 1)} if joint else {"src": (0,), "tgt": (1,)}
-    for side, sides in wanted.items():
+    train, joint = config.train, config.model.joint_vocab
+    for side, sides in ({"src": (0, 1)} if joint else {"src": (0,), "tgt": (1,)}).items():
         out = run / f"{side}.spm"
         if out.exists():
             continue
         if texts.start:
             raise MxError(f"{out} is gone; put back the vocabulary of {texts.start}")
         if texts.vocab:
-            with atomic_write(out) as file:
-                file.write(PieceTokenizer.load(Path(texts.vocab)).proto)
+            replace_file(out, PieceTokenizer(Path(texts.vocab)).proto)
             continue
-        report(
-            f"learning a vocabulary from {' and '.join((texts.src, texts.tgt)[i] for i in sides)}"
-        )
+        names = " and ".join((texts.src, texts.tgt)[i] for i in sides)
+        report(f"learning a vocabulary from {names}")
         learn_vocabulary(
             # In pairs, so that files of different lengths are noticed now.
             (pair[i] for pair in read_pairs(texts.src, texts.tgt) for i in sides),
             out,
-            size=config.train.vocab_size if joint else config.train.vocab_size // 2,
-            lowercase=config.train.lowercase,
-            fold_accents=config.train.fold_accents,
-            model_type=config.train.vocab_type,
-            seed=config.train.seed,
+            size=train.vocab_size if joint else train.vocab_size // 2,
+            lowercase=train.lowercase,
+            fold_accents=train.fold_accents,
+            model_type=train.vocab_type,
+            seed=train.seed,
         )
 
 
@@ -147,11 +144,6 @@ def tokenize_texts(
     texts: Texts, config: RunConfig, run: Path, key: dict[str, Any], report: Report
 ) -> None:
     """Write the token caches of the training and the validation text."""
-    src_tok, tgt_tok = load_tokenizers(run, config)
-    limits: dict[str, Any] = {
-        "max_length": config.train.max_length,
-        "max_ratio": config.train.max_ratio,
-    }
     held: list[tuple[str, str]] = []
     pairs: Iterable[tuple[str, str]] = read_pairs(texts.src, texts.tgt)
     if texts.valid_src and texts.valid_tgt:
@@ -164,9 +156,14 @@ def tokenize_texts(
         if counts.read % (1 << 20) == 0:
             report(f"tokenised {counts.read:,} pairs")
 
-    counts = build_token_cache(
-        pairs, src_tok, tgt_tok, run / "cache" / "train", key=key, progress=report_count, **limits
+    build = partial(
+        build_token_cache,
+        tokenizers=load_tokenizers(run, config),
+        max_length=config.train.max_length,
+        max_ratio=config.train.max_ratio,
+        key=key,
     )
+    counts = build(pairs, run / "cache" / "train", progress=report_count)
     skipped = {name: n for name, n in asdict(counts).items() if n and name not in ("read", "kept")}
     why = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in skipped.items())
     report(
@@ -178,7 +175,7 @@ def tokenize_texts(
             f"no pair of {texts.src} and {texts.tgt} can be learned from: {counts.read:,} read"
             + (f", {why}" if why else "")
         )
-    build_token_cache(held, src_tok, tgt_tok, run / "cache" / "valid", key=key, **limits)
+    build(held, run / "cache" / "valid")
 
 
 def hold_out(
@@ -211,23 +208,8 @@ def choose_teachers(texts: Texts, config: RunConfig) -> list[str]:
     return list(texts.teacher) or ([STATISTICAL] if needed else [])
 
 
-def check_teachers(names: list[str], texts: Texts) -> None:
-    """Raise an error for those that cannot teach this text, as far as that is quickly seen."""
-    if texts.langs:
-        parse_languages(texts.langs)
-    # Counted at most once, and only if a file of links is among the teachers.
-    pairs = cache(lambda: sum(1 for _ in read_pairs(texts.src, texts.tgt)))
-    for name in names:
-        check_teacher(name, pairs)
-
-
 def write_teacher_links(
-    names: list[str],
-    texts: Texts,
-    config: RunConfig,
-    run: Path,
-    key: dict[str, Any],
-    report: Report,
+    names: list[str], texts: Texts, config: RunConfig, run: Path, report: Report
 ) -> None:
     """Store the teachers' links of the cached pairs, of training and of validation text."""
 
@@ -236,12 +218,12 @@ def write_teacher_links(
 
     text = partial(read_words, texts.src, texts.tgt)
     teachers = [open_teacher(name, text, config, report, texts.langs) for name in names]
-    train, valid = (TokenCache.open(run / "cache" / name, key) for name in ("train", "valid"))
+    train, valid = (TokenCache.open(run / "cache" / name) for name in ("train", "valid"))
     assert train is not None and valid is not None
     folder = run / "cache" / "links"
     (folder / "key.json").unlink(missing_ok=True)  # it says that the others are whole
     report("finding links to learn from")
-    found = average_teachers([teacher.align(text()) for teacher in teachers])
+    found = average_teachers([teacher(text()) for teacher in teachers])
     # Held-out pairs come after all others in the files, so their links come in one stream.
     held_out = bool(texts.valid_last and not texts.valid_src)
     behind = (train.counts.read + line for line in valid.lines) if held_out else ()
@@ -253,9 +235,7 @@ def write_teacher_links(
     if held_out:
         write_links(folder / "valid", links)
     elif texts.valid_src and texts.valid_tgt and not any(map(is_link_file, names)):
-        pairs = [
-            teacher.align(read_words(texts.valid_src, texts.valid_tgt)) for teacher in teachers
-        ]
+        pairs = [teacher(read_words(texts.valid_src, texts.valid_tgt)) for teacher in teachers]
         write_links(folder / "valid", select_lines(average_teachers(pairs), valid.lines))
     else:
         if texts.valid_src:
@@ -263,8 +243,6 @@ def write_teacher_links(
         shutil.rmtree(folder / "valid", ignore_errors=True)
     for old in (run / "cache").glob("round-*"):  # made from other links
         shutil.rmtree(old)
-    with atomic_write(folder / "key.json") as file:
-        file.write(json.dumps(link_key(key, names, texts.langs)).encode())
 
 
 def select_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
@@ -277,20 +255,14 @@ def select_lines(items: Iterable[Any], lines: Iterable[int]) -> Iterator[Any]:
             line = next(numbers, None)
 
 
-def link_key(key: dict[str, Any], names: list[str], langs: str | None) -> dict[str, Any]:
-    """Return all that links depend on: the text, and who taught them."""
-    found = {**key, "format": 3, "teachers": [teacher_identity(name) for name in names]}
-    return {**found, "langs": langs} if langs else found
-
-
-def read_link_key(folder: Path) -> Any:
-    """Read the key of links that are all there, also of an earlier version; else None."""
+def read_link_key(folder: Path) -> dict[str, Any]:
+    """Read the key of links that are all there, also of an earlier version; else nothing."""
     with suppress(OSError, ValueError):
         key = json.loads((folder / "key.json").read_text("utf-8"))
         for teacher in key.get("teachers", ()):
             teacher[0] = rename_old_teacher(teacher[0])
         return key
-    return None
+    return {}
 
 
 def teacher_identity(name: str) -> list[Any]:

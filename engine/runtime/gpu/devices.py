@@ -7,33 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import BackendError
-from ...types import Floats
 from ..backends import GpuOptions
 from .cuda_driver import Driver, OutOfMemory
 
 _FREE_SHARE = 0.8  # of the free memory is used if no limit is given: runtimes need some themselves
 _ALIGNMENT = 256  # bytes; TensorRT and wide loads want it
-
-
-class Closeable(Protocol):
-    """Something that holds memory of a GPU."""
-
-    def close(self) -> None: ...
-
-
-def close_all(things: Iterable[Closeable]) -> None:
-    """Close everything, the last opened first, also when one of them fails."""
-    with ExitStack() as stack:
-        for thing in things:
-            stack.callback(thing.close)
 
 
 class Device:
@@ -95,8 +81,13 @@ class Device:
         self.driver.release_context(self.number)
 
 
-def open_devices(options: GpuOptions, driver: Driver | None = None) -> list[Device]:
-    """Open the GPUs that may be used; an error if there is none, or not the one asked for."""
+def open_devices(
+    options: GpuOptions, opened: ExitStack, driver: Driver | None = None
+) -> list[Device]:
+    """Open the GPUs that may be used; an error if there is none, or not the one asked for.
+
+    `opened` closes them.
+    """
     driver = driver or Driver()
     count = driver.count_devices()
     if not count:
@@ -105,20 +96,16 @@ def open_devices(options: GpuOptions, driver: Driver | None = None) -> list[Devi
     for number in numbers:
         if not 0 <= number < count:
             raise BackendError(f"there is no GPU {number}; they are numbered 0 to {count - 1}")
-    opened: list[Device] = []
-    try:
-        for number in numbers:
-            opened.append(Device(driver, number, options.memory))
-    except BaseException:
-        close_all(opened)
-        raise
-    return opened
+    return [
+        opened.enter_context(closing(Device(driver, number, options.memory))) for number in numbers
+    ]
 
 
-def describe_devices(devices: Sequence[Device]) -> str:
-    """Name the devices, like "2 x NVIDIA L4"."""
+def describe_devices(devices: Sequence[Device], dtype: str, notes: Iterable[str]) -> str:
+    """Name the devices, like "2 x NVIDIA L4", the dtype, and what is noted of them."""
     names = [device.name for device in devices]
-    return " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    counts = " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return f"{counts}, {dtype}, {' | '.join(dict.fromkeys(notes))}"
 
 
 # ---- memory and copies ----
@@ -134,25 +121,12 @@ class Buffers:
 
     def on_device(self, name: str, size: int) -> int:
         """Return a pointer to at least `size` bytes; what was in them is lost when they grow."""
-        pointer, room = self._device.get(name, (0, -1))
-        if room < size:
-            if room >= 0:
-                del self._device[name]
-                self.device.free(pointer)
-            pointer = self.device.allocate(size)
-            self._device[name] = pointer, size
-        return pointer
+        return _grow_buffer(self._device, name, size, self.device.allocate, self.device.free)
 
     def on_host(self, name: str, size: int) -> int:
         """Return the address of at least `size` bytes that copies go to and from directly."""
-        address, room = self._host.get(name, (0, -1))
-        if room < size:
-            if room >= 0:
-                del self._host[name]
-                self.device.driver.free_host(address)
-            address = self.device.driver.allocate_host(max(1, size))
-            self._host[name] = address, size
-        return address
+        driver = self.device.driver
+        return _grow_buffer(self._host, name, size, driver.allocate_host, driver.free_host)
 
     def free_device_memory(self) -> None:
         """Give back device memory: the next, smaller batch may need it elsewhere."""
@@ -163,6 +137,23 @@ class Buffers:
         self.free_device_memory()
         while self._host:
             self.device.driver.free_host(self._host.popitem()[1][0])
+
+
+def _grow_buffer(
+    kept: dict[str, tuple[int, int]],
+    name: str,
+    size: int,
+    allocate: Callable[[int], int],
+    free: Callable[[int], None],
+) -> int:
+    address, room = kept.get(name, (0, -1))
+    if room < size:
+        if room >= 0:
+            del kept[name]
+            free(address)
+        address = allocate(max(1, size))
+        kept[name] = address, size
+    return address
 
 
 def view_host(address: int, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -191,16 +182,19 @@ def send_arrays(
 
 
 def fetch_arrays(
-    buffers: Buffers, wanted: Mapping[str, tuple[int, Sequence[int]]], stream: int
-) -> dict[str, Floats]:
-    """Copy float32 arrays, given as pointer and shape, to the host, and wait for them."""
+    buffers: Buffers,
+    wanted: Mapping[str, tuple[int, Sequence[int]]],
+    stream: int,
+    dtype: npt.DTypeLike = np.float32,
+) -> dict[str, npt.NDArray[Any]]:
+    """Copy arrays, given as pointer and shape, to the host, and wait for them."""
     driver = buffers.device.driver
     found = {}
     for name, (pointer, shape) in wanted.items():
-        size = 4 * int(np.prod(shape))
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         host = buffers.on_host(f"out {name}", size)
         driver.copy_out(host, pointer, size, stream)
-        found[name] = view_host(host, shape, np.float32)
+        found[name] = view_host(host, shape, dtype)
     driver.wait_stream(stream)
     # The host memory is used again by the next batch.
     return {name: array.copy() for name, array in found.items()}

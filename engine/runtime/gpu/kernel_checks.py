@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...types import Floats, WordIds
+from ...types import Floats, PackedLinks, WordIds
 from .. import reference
-from .devices import Buffers, Device, fetch_arrays, send_arrays, view_host
+from .devices import Buffers, Device, fetch_arrays, send_arrays
 from .kernels.launch import Kernel, KernelArchive, KernelEntry
 from .link_finder import LinkFinder
 
@@ -77,8 +77,8 @@ def check_kernels(
     for entry in archive.entries.values():
         for batch, size in shapes:
             try:
-                bench = KernelBench(device, archive, entry, repeats)
-                difference, seconds, work = checks[entry.kernel](bench, batch, size)
+                with closing(KernelBench(device, archive, entry, repeats)) as bench:
+                    difference, seconds, work = checks[entry.kernel](bench, batch, size)
                 reason = ""
             except Exception as error:  # the others are still worth a try
                 difference, seconds, work = float("inf"), 0.0, 0.0
@@ -88,7 +88,7 @@ def check_kernels(
 
 
 class KernelBench:
-    """One kernel with memory and a stream for it, freed at the end."""
+    """One kernel with memory and a stream for it."""
 
     def __init__(
         self, device: Device, archive: KernelArchive, entry: KernelEntry, repeats: int
@@ -98,15 +98,11 @@ class KernelBench:
         self.buffers = Buffers(device)
         self.stream = device.driver.new_stream()
 
-    @contextmanager
-    def free_at_end(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.device.driver.wait_stream(self.stream)
-            self.buffers.close()
-            self.kernel.close()
-            self.device.driver.free_stream(self.stream)
+    def close(self) -> None:
+        self.device.driver.wait_stream(self.stream)
+        self.buffers.close()
+        self.kernel.close()
+        self.device.driver.free_stream(self.stream)
 
     def send_inputs(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, int]:
         return send_arrays(self.buffers, "inputs", arrays, self.stream)
@@ -134,27 +130,21 @@ class KernelBench:
 def check_static_attention(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
     """Compare attention that does not see its own place, with 4 heads."""
     constants, heads = bench.entry.constants, 4
-    head, width = constants["HEAD"], 4 * constants["HEAD"]
+    head, width = constants["HEAD"], heads * constants["HEAD"]
     rng = np.random.default_rng(1)
     raw = [rng.normal(size=(batch, size, width)) for _ in range(3)]
     raw[0] /= head**0.5
     (q, k, v), plain = zip(*(narrow_floats(x, bench.entry.dtype) for x in raw), strict=True)
     lengths = _random_lengths(rng, batch, size).astype(np.int32)
-    with bench.free_at_end():
-        given = bench.send_inputs({"q": q, "k": k, "v": v, "lengths": lengths})
-        out = bench.buffers.on_device("out", k.nbytes)
-        strides = (size * width, width, head)
-        pointers = (given["q"], given["k"], given["v"], given["lengths"], given["q"])
-        arguments = (*pointers, batch, size, heads, *(4 * strides), out)
-        grid = batch * heads, -(-size // constants["ROWS"])
-        seconds = bench.time_launches(grid, arguments)
-        host = bench.buffers.on_host("out", k.nbytes)
-        bench.device.driver.copy_out(host, out, k.nbytes, bench.stream)
-        bench.device.driver.wait_stream(bench.stream)
-        found = widen_floats(view_host(host, k.shape, k.dtype))
+    given = bench.send_inputs({"q": q, "k": k, "v": v, "lengths": lengths})
+    out = bench.buffers.on_device("out", k.nbytes)
+    strides = (size * width, width, head)
+    arguments = (*given.values(), given["q"], batch, size, heads, *(4 * strides), out)
+    seconds = bench.time_launches((batch * heads, -(-size // constants["ROWS"])), arguments)
+    found = fetch_arrays(bench.buffers, {"out": (out, k.shape)}, bench.stream, k.dtype)
     wanted = reference.static_attention(plain[0], plain[1], plain[2], lengths, heads)
     work = 4.0 * width * float((lengths.astype(float) ** 2).sum())
-    return _largest_absolute(found - wanted), seconds, work
+    return _largest_absolute(widen_floats(found["out"]) - wanted), seconds, work
 
 
 def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
@@ -168,16 +158,14 @@ def check_leaky_attention(bench: KernelBench, batch: int, size: int) -> tuple[fl
     mask = np.where(real, 0, -np.inf)
     raw = {"q": q / head**0.5, "k": k, "null": rng.normal(size=width), "mask": mask}
     narrow = {name: narrow_floats(x, bench.entry.dtype) for name, x in raw.items()}
-    with bench.free_at_end():
-        given = bench.send_inputs({name: kept for name, (kept, _) in narrow.items()})
-        weights = bench.buffers.on_device("weights", 4 * batch * size * size)
-        nulls = bench.buffers.on_device("nulls", 4 * batch * size)
-        strides = (size * width, width, head)
-        arguments = (*given.values(), size, size, *strides, *strides, weights, nulls)
-        grid = batch, -(-size // constants["ROWS"])
-        seconds = bench.time_launches(grid, arguments)
-        places = {"weights": (weights, (batch, size, size)), "nulls": (nulls, (batch, size))}
-        found = fetch_arrays(bench.buffers, places, bench.stream)
+    given = bench.send_inputs({name: kept for name, (kept, _) in narrow.items()})
+    weights = bench.buffers.on_device("weights", 4 * batch * size * size)
+    nulls = bench.buffers.on_device("nulls", 4 * batch * size)
+    strides = (size * width, width, head)
+    arguments = (*given.values(), size, size, *strides, *strides, weights, nulls)
+    seconds = bench.time_launches((batch, -(-size // constants["ROWS"])), arguments)
+    places = {"weights": (weights, (batch, size, size)), "nulls": (nulls, (batch, size))}
+    found = fetch_arrays(bench.buffers, places, bench.stream)
     plain = [values for _, values in narrow.values()]
     wanted = reference.leaky_attention(plain[0], plain[1], plain[2], plain[3], heads)
     differences = np.append(found["weights"] - wanted[0], found["nulls"] - wanted[1])
@@ -192,15 +180,14 @@ def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, 
     fwd, bwd = coarse.astype(np.float32)
     words = np.repeat(np.arange(size, dtype=np.int32)[None] // 2, batch, axis=0)
     ids = WordIds(words, words, np.full((batch, 2), 2, np.int32))
-    with bench.free_at_end():
-        given = bench.send_inputs({"fwd": fwd, "bwd": bwd})
-        finder, weights = LinkFinder(bench.device, bench.kernel), (given["fwd"], given["bwd"])
+    given = bench.send_inputs({"fwd": fwd, "bwd": bwd})
+    finder, weights = LinkFinder(bench.device, bench.kernel), (given["fwd"], given["bwd"])
 
-        def find_links() -> Any:
-            return finder.find_links(bench.buffers, weights, ids, _THRESHOLD, bench.stream)
+    def find_links() -> PackedLinks:
+        return finder.find_links(bench.buffers, weights, ids, _THRESHOLD, bench.stream)
 
-        seconds = bench.time_calls(find_links)
-        found = find_links()
+    seconds = bench.time_calls(find_links)
+    found = find_links()
     wanted = reference.symmetrize(fwd, bwd, words, words, _THRESHOLD)
     work = 8.0 * fwd.size
     if found.counts.tolist() != wanted.counts.tolist():
@@ -209,8 +196,8 @@ def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, 
     # of the links in the pairs' own order are [2, 0, 1].
     before = np.cumsum(found.counts) - found.counts
     order = np.repeat(found.starts - before, found.counts) + np.arange(len(found.src))
-    same_src = np.array_equal(found.src[order], wanted.src)
-    if not (same_src and np.array_equal(found.tgt[order], wanted.tgt)):
+    links = np.stack([found.src, found.tgt])[:, order]
+    if not np.array_equal(links, [wanted.src, wanted.tgt]):
         return float("inf"), seconds, work
     differences = [found.scores[order] - wanted.scores, found.sentence - wanted.sentence]
     return _largest_absolute(np.concatenate(differences)), seconds, work

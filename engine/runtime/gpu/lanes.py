@@ -8,6 +8,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from ...errors import BackendError
 from ...types import Batch, Floats, PackedLinks, WordIds
 from .cuda_driver import OutOfMemory
-from .devices import Buffers, Closeable, Device, close_all
+from .devices import Buffers, Device
 from .link_finder import LinkFinder
 
 GRAIN = 16  # sizes are rounded up to multiples of this: fewer, larger batches
@@ -23,6 +25,7 @@ LANES = 2  # of a device: one copies while the other computes
 
 Arrays = Mapping[str, Floats]
 T = TypeVar("T")
+Columns = TypeVar("Columns", Batch, WordIds)
 
 
 class Lane:
@@ -33,7 +36,6 @@ class Lane:
 
     def __init__(self, device: Device, finder: LinkFinder | None) -> None:
         self.device, self.finder = device, finder
-        self.finds_links = finder is not None
         self._buffers = Buffers(device)
         self._stream = device.driver.new_stream()
 
@@ -55,6 +57,7 @@ class Lane:
         self.device.driver.free_stream(self._stream)
 
 
+@dataclass(eq=False, repr=False)
 class GpuBackend:
     """A backend over the lanes of all devices.
 
@@ -62,38 +65,31 @@ class GpuBackend:
     results back in order.
     """
 
+    name: str
+    dtype: str
+    lanes: Sequence[Lane]
+    batch_tokens: int
+    about: str
+    opened: ExitStack  # closes lanes and devices
+
     grain = GRAIN
     steady = False  # libraries choose other kernels for other batches, which round differently
 
-    def __init__(
-        self,
-        name: str,
-        dtype: str,
-        lanes: Sequence[Lane],
-        batch_tokens: int,
-        about: str,
-        owned: Sequence[Closeable] = (),
-    ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.batch_tokens = batch_tokens
-        self.workers = len(lanes)
-        self.finds_links = all(lane.finds_links for lane in lanes)
-        self._about = about
-        self._lanes = list(lanes)
-        self._owned = list(owned)  # closed with the lanes, after them
+    def __post_init__(self) -> None:
+        self.workers = len(self.lanes)
+        self.finds_links = all(lane.finder for lane in self.lanes)
         self._free: queue.Queue[Lane] = queue.Queue()
-        for lane in lanes:
+        for lane in self.lanes:
             self._free.put(lane)
         self._taking_all = threading.Lock()
         self._most: int | None = None  # places of a batch that fitted, once one did not
 
     def describe(self) -> str:
-        return self._about
+        return self.about
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays:
         parts = self._run_in_parts(
-            batch, lambda lane, rows: lane.run(_slice_batch(batch, rows), outputs)
+            batch, lambda lane, rows: lane.run(_take_rows(batch, rows), outputs)
         )
         return {name: np.concatenate([part[name] for part in parts]) for name in outputs}
 
@@ -102,14 +98,14 @@ class GpuBackend:
         parts = self._run_in_parts(
             batch,
             lambda lane, rows: lane.links(
-                _slice_batch(batch, rows), words.slice_rows(rows), threshold
+                _take_rows(batch, rows), _take_rows(words, rows), threshold
             ),
         )
         return parts[0] if len(parts) == 1 else _join_links(parts)
 
     def _run_in_parts(self, batch: Batch, work: Callable[[Lane, slice], T]) -> list[T]:
         """Return what `work` gives for the batch, or for parts of it, halved until they fit."""
-        if not self._lanes:
+        if not self.lanes:
             raise BackendError("the backend is closed")
         size = max(batch.src.shape[1], batch.tgt.shape[1])
         waiting, done = [slice(0, len(batch.src))], []
@@ -141,7 +137,7 @@ class GpuBackend:
     def _run_alone(self, batch: Batch, part: slice, work: Callable[[Lane, slice], T]) -> T:
         """Return what `work` gives for a pair that did not fit beside the other lanes' memory."""
         with self._taking_all:  # two at once would wait for each other's lanes
-            lanes = [self._free.get() for _ in self._lanes]
+            lanes = [self._free.get() for _ in self.lanes]
         try:
             for lane in lanes:
                 lane.free_device_memory()
@@ -158,13 +154,12 @@ class GpuBackend:
 
     def close(self) -> None:
         """Give all memory back; nothing can be run any more."""
-        things = [*self._owned, *self._lanes]
-        self._lanes, self._owned, self._free = [], [], queue.Queue()
-        close_all(things)
+        self.lanes = ()
+        self.opened.close()
 
 
-def _slice_batch(batch: Batch, rows: slice) -> Batch:
-    return Batch(*(column[rows] for column in vars(batch).values()))
+def _take_rows(arrays: Columns, rows: slice) -> Columns:
+    return type(arrays)(*(column[rows] for column in vars(arrays).values()))
 
 
 def _join_links(parts: Sequence[PackedLinks]) -> PackedLinks:

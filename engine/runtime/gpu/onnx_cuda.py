@@ -9,7 +9,7 @@ import ctypes
 import io
 import os
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import ExitStack, closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..backends import CUDA, GpuOptions
 from ..model_graph import link_outputs
 from ..onnx_cpu import INPUT_TYPES, VERSION, check_outputs, start_session
 from .cuda_driver import Driver, OutOfMemory
-from .devices import Closeable, Device, close_all, describe_devices, open_devices
+from .devices import Device, describe_devices, open_devices
 from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 
@@ -96,28 +96,22 @@ def open_cuda(
     """Open a bundle on all GPUs, or those of the options: a session for each, two calls at once."""
     dtype = bundle.choose_dtype(dtype, "cuda")
     graph = bundle.read_graph(dtype)
-    devices = open_devices(options, driver)
-    owned: list[Closeable] = list(devices)
-    lanes: list[OnnxLane] = []
-    notes: list[str] = []
-    try:
+    with ExitStack() as opened:
+        devices = open_devices(options, opened, driver)
+        lanes: list[OnnxLane] = []
+        notes: list[str] = []
         for device in devices:
             device.make_current()
-            finder, note = open_link_finder(device, bundle)
-            owned += [finder] if finder else []
+            finder, note = open_link_finder(device, bundle, opened)
             notes.append(note)
             memory = device.limit - (device.limit // _LINKS_SHARE if finder else 0)
             device.reserve(memory)
             session = start_cuda_session(graph, device.number, memory, f"{bundle.path} ({dtype})")
-            weights = link_outputs(graph)
             for _ in range(LANES):
-                lanes.append(OnnxLane(session, device, finder, weights))
-    except BaseException:
-        close_all([*owned, *lanes])
-        raise
-    note = " | ".join(dict.fromkeys(notes))
-    about = f"ONNX Runtime {VERSION}, cuda, {describe_devices(devices)}, {dtype}, {note}"
-    return GpuBackend("cuda", dtype, lanes, BATCH_TOKENS, about, owned)
+                lane = OnnxLane(session, device, finder, link_outputs(graph))
+                lanes.append(opened.enter_context(closing(lane)))
+        about = f"ONNX Runtime {VERSION}, cuda, {describe_devices(devices, dtype, notes)}"
+        return GpuBackend("cuda", dtype, lanes, BATCH_TOKENS, about, opened.pop_all())
 
 
 # ---- sessions ----

@@ -6,6 +6,7 @@ How plans are built and kept is in `tensorrt_plans`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from itertools import zip_longest
 
 import numpy as np
@@ -17,15 +18,7 @@ from ..backends import TENSORRT_PACKAGES, TENSORRT_TITLES, GpuOptions
 from ..model_graph import INPUTS
 from ..onnx_cpu import check_outputs
 from .cuda_driver import Driver, OutOfMemory
-from .devices import (
-    Closeable,
-    Device,
-    close_all,
-    describe_devices,
-    fetch_arrays,
-    open_devices,
-    send_arrays,
-)
+from .devices import Device, describe_devices, fetch_arrays, open_devices, send_arrays
 from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 from .tensorrt_api import TensorrtApi
@@ -108,19 +101,29 @@ def open_tensorrt(
 ) -> GpuBackend:
     """Open a bundle on all GPUs, or those of the options, with the backend "trt" or "trt-rtx"."""
     package = TENSORRT_PACKAGES[name]
-    devices = open_devices(options, driver)
-    try:
+    with ExitStack() as opened:
+        devices = open_devices(options, opened, driver)
         api = api or TensorrtApi(package)  # slow to load: after all that can fail fast
         dtype = bundle.choose_dtype(dtype, name)
         tokens = min(choose_tokens(bundle, device.limit) for device in devices)
-        lanes, owned, note, tokens = _open_all_lanes(devices, api, bundle, dtype, tokens, cache)
-    except BaseException:
-        close_all(devices)
-        raise
-    about = (
-        f"{TENSORRT_TITLES[package]} {api.version}, {describe_devices(devices)}, {dtype}, {note}"
-    )
-    return GpuBackend(name, dtype, lanes, tokens, about, [*devices, *owned])
+        while True:  # with batches halved until the plans of all devices fit
+            maker = PlanMaker(api, bundle, dtype, tokens, cache or PlanCache())
+            try:
+                with ExitStack() as tried:
+                    found = [_open_lanes(device, maker, tried) for device in devices]
+                    opened.enter_context(tried.pop_all())
+                break
+            except OutOfMemory as error:
+                if tokens <= LEAST_TOKENS:
+                    raise
+                print_note(f"{error}; trying with half the batch")
+                tokens //= 2
+        # Devices take turns, so that the first batches reach all of them.
+        turns = zip_longest(*(lanes for lanes, _ in found))
+        lanes = [lane for turn in turns for lane in turn if lane is not None]
+        about = describe_devices(devices, dtype, [note for _, note in found])
+        about = f"{TENSORRT_TITLES[package]} {api.version}, {about}"
+        return GpuBackend(name, dtype, lanes, tokens, about, opened.pop_all())
 
 
 def choose_tokens(bundle: Bundle, limit: int) -> int:
@@ -140,61 +143,25 @@ def choose_tokens(bundle: Bundle, limit: int) -> int:
     return tokens
 
 
-def _open_all_lanes(
-    devices: Sequence[Device],
-    api: TensorrtApi,
-    bundle: Bundle,
-    dtype: str,
-    tokens: int,
-    cache: PlanCache | None,
-) -> tuple[list[TensorrtLane], list[Closeable], str, int]:
-    """Open the lanes of all devices, with batches halved until their plans fit."""
-    while True:
-        found: list[list[TensorrtLane]] = []
-        owned: list[Closeable] = []
-        notes: list[str] = []
-        maker = PlanMaker(api, bundle, dtype, tokens, cache)
-        try:
-            for device in devices:
-                device.make_current()
-                lanes, more, note = _open_lanes(device, maker)
-                found.append(lanes)
-                owned += more
-                notes.append(note)
-        except BaseException as error:
-            close_all([*owned, *(lane for lanes in found for lane in lanes)])
-            if not isinstance(error, OutOfMemory) or tokens <= LEAST_TOKENS:
-                raise
-            print_note(f"{error}; trying with half the batch")
-            tokens //= 2
-            continue
-        # Devices take turns, so that the first batches reach all of them.
-        mixed = [lane for turn in zip_longest(*found) for lane in turn if lane is not None]
-        return mixed, owned, " | ".join(dict.fromkeys(notes)), tokens
-
-
 def _open_lanes(
-    device: Device, maker: PlanMaker
-) -> tuple[list[TensorrtLane], list[Closeable], str]:
-    """Open the lanes of one device, as many as its memory allows; also what to close after them."""
+    device: Device, maker: PlanMaker, opened: ExitStack
+) -> tuple[list[TensorrtLane], str]:
+    """Open the lanes of one device, as many as its memory allows; also tell how they compute."""
+    device.make_current()
     loaded = maker.make_plan(device)
-    finder, note = open_link_finder(device, maker.bundle)
-    owned: list[Closeable] = [finder] if finder else []
-    lanes: list[TensorrtLane] = []
+    finder, note = open_link_finder(device, maker.bundle, opened)
     device.reserve(loaded.size)
-    try:
-        room = device.limit - device.used
-        if loaded.memory > room:
-            raise OutOfMemory(
-                f"the engine needs {loaded.memory >> 20:,} MB, of {max(0, room) >> 20:,} MB left; "
-                "allow more with --gpu-memory"
-            )
-        # Twice: inputs, outputs and links need buffers, too.
-        count = min(LANES, room // (2 * loaded.memory) if loaded.memory else LANES)
-        for _ in range(max(1, count)):
-            lanes.append(TensorrtLane(device, loaded, finder))
-    except BaseException:
-        close_all([*owned, *lanes])
-        device.reserve(-loaded.size)
-        raise
-    return lanes, owned, f"{loaded.note}, {note}"
+    opened.callback(device.reserve, -loaded.size)
+    room = device.limit - device.used
+    if loaded.memory > room:
+        raise OutOfMemory(
+            f"the engine needs {loaded.memory >> 20:,} MB, of {max(0, room) >> 20:,} MB left; "
+            "allow more with --gpu-memory"
+        )
+    # Twice: inputs, outputs and links need buffers, too.
+    count = min(LANES, room // (2 * loaded.memory) if loaded.memory else LANES)
+    lanes = [
+        opened.enter_context(closing(TensorrtLane(device, loaded, finder)))
+        for _ in range(max(1, count))
+    ]
+    return lanes, f"{loaded.note}, {note}"

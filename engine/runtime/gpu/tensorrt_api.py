@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import BackendError
 from ..backends import TENSORRT_TITLES, check_tensorrt
-from ..model_graph import KERNEL_OF_OP
+from ..model_graph import KERNEL_OF_OP, PLUGIN_MARK
 from .cuda_driver import OutOfMemory
 from .kernels.launch import KernelArchive, KernelEntry
 
@@ -22,6 +22,7 @@ _REGISTERED: dict[tuple[str, str], frozenset[str]] = {}
 _REGISTERING = threading.Lock()
 
 Shape = tuple[int, ...]
+ShapeProfile = Mapping[str, tuple[Shape, Shape, Shape]]  # of each input: smallest, usual, largest
 BuildProgress = Callable[[str, int, int], None]  # phase, step, of how many
 
 
@@ -31,13 +32,6 @@ class PluginSet:
 
     namespace: str
     ops: frozenset[str]
-
-
-@dataclass(frozen=True)
-class ShapeProfile:
-    """The smallest, the usual and the largest shape of each input."""
-
-    shapes: Mapping[str, tuple[Shape, Shape, Shape]]
 
 
 class TensorrtApi:
@@ -75,9 +69,8 @@ class TensorrtApi:
         text = " ".join(self._errors)
         reason = self._errors[0][:300] if self._errors else "no reason given"
         self._errors.clear()
-        if "out of memory" in text.lower() or "OutOfMemory" in text:
-            return OutOfMemory(f"{self.title}: {what}: {reason}")
-        return BackendError(f"{self.title}: {what}: {reason}")
+        is_full = "out of memory" in text.lower() or "OutOfMemory" in text
+        return (OutOfMemory if is_full else BackendError)(f"{self.title}: {what}: {reason}")
 
     def _start_part(self, kind: Any) -> Any:
         """Start a builder or a runtime; without a usable GPU there is none, and no error of its
@@ -105,21 +98,20 @@ class TensorrtApi:
         memory: int | None = None,
         capabilities: Sequence[str] = (),
         timings: bytes = b"",
-        plugins: bool = False,
         progress: BuildProgress | None = None,
     ) -> tuple[bytes, bytes]:
         """Return a plan, serialised, and what was learnt about speeds for the next build.
 
         `workspace` bounds what the plan may use beside its values, `memory` what trying out its
         kernels may. `capabilities`, like "SM86", are for TensorRT for RTX, which builds for GPUs
-        that are not there. `plugins` says that nodes are marked as such. Types are those of the
-        graph: a float16 graph gives a float16 plan.
+        that are not there. Types are those of the graph: a float16 graph gives a float16 plan.
         """
         trt = self._trt
         self._errors.clear()
         builder = self._start_part(trt.Builder)
         flags = trt.NetworkDefinitionCreationFlag
-        wanted = [flags.STRONGLY_TYPED, *([flags.PREFER_AOT_PYTHON_PLUGINS] if plugins else [])]
+        wanted = [flags.STRONGLY_TYPED]
+        wanted += [flags.PREFER_AOT_PYTHON_PLUGINS] if PLUGIN_MARK in graph else []
         network = builder.create_network(sum(1 << int(flag) for flag in wanted))
         parser = trt.OnnxParser(network, self._logger)  # owns weights: it must outlive the build
         if not self._try_call(parser.parse, graph):
@@ -132,10 +124,16 @@ class TensorrtApi:
             config.set_memory_pool_limit(pools.WORKSPACE, workspace)
         if memory is not None and self.package == "tensorrt":  # the other one tries out nothing
             config.set_memory_pool_limit(pools.TACTIC_DRAM, memory)
-        self._set_capabilities(config, capabilities)
+        if capabilities:
+            config.num_compute_capabilities = len(capabilities)
+        for place, name in enumerate(capabilities):
+            known = getattr(trt.ComputeCapability, name, None)
+            if known is None:
+                raise BackendError(f"{self.title}: it has no engines for {name}")
+            config.set_compute_capability(known, place)
         for profile in profiles:
             made = builder.create_optimization_profile()
-            for name, shapes in profile.shapes.items():
+            for name, shapes in profile.items():
                 made.set_shape(name, *shapes)
             if config.add_optimization_profile(made) < 0:
                 raise self.explain_failure("refused a profile")
@@ -157,16 +155,6 @@ class TensorrtApi:
         except Exception as error:
             self._errors.append(f"{type(error).__name__}: {error}")
             return None
-
-    def _set_capabilities(self, config: Any, capabilities: Sequence[str]) -> None:
-        if not capabilities:
-            return
-        known = self._trt.ComputeCapability
-        config.num_compute_capabilities = len(capabilities)
-        for place, name in enumerate(capabilities):
-            if not hasattr(known, name):
-                raise BackendError(f"{self.title}: it has no engines for {name}")
-            config.set_compute_capability(getattr(known, name), place)
 
     def _set_timing_cache(self, config: Any, timings: bytes) -> Any:
         """Give the build what earlier ones learnt about speeds.
@@ -210,11 +198,11 @@ class TensorrtApi:
         has a namespace of its own, as another model or GPU needs other kernels of the same name.
         """
         namespace = f"mx_{archive.digest[:16]}_{dtype}"
+        key = self.package, namespace
         with _REGISTERING:
-            if (self.package, namespace) not in _REGISTERED:
-                ops = self._register_ops(archive, dtype, namespace)
-                _REGISTERED[self.package, namespace] = ops
-            return PluginSet(namespace, _REGISTERED[self.package, namespace])
+            if key not in _REGISTERED:
+                _REGISTERED[key] = self._register_ops(archive, dtype, namespace)
+            return PluginSet(namespace, _REGISTERED[key])
 
     def _register_ops(self, archive: KernelArchive, dtype: str, namespace: str) -> frozenset[str]:
         makers = {

@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,16 +27,10 @@ from .cuda_driver import OutOfMemory
 from .devices import Device
 from .kernels.launch import find_archive
 from .lanes import GRAIN
-from .tensorrt_api import Plan, PluginSet, ShapeProfile, TensorrtApi
+from .tensorrt_api import BuildProgress, Plan, PluginSet, ShapeProfile, TensorrtApi
 
 MOST_WORKSPACE = 1 << 30  # bytes; our largest matrix products want far less
 _MAGIC = b"mx-engine 1\n"
-# TensorRT for RTX has no plans for data-centre GPUs (9.0, 10.0), and no fp32 matrix products for
-# 7.5.
-RTX_CAPABILITIES = {
-    "fp32": ("SM80", "SM86", "SM89", "SM120"),
-    "fp16": ("SM75", "SM80", "SM86", "SM89", "SM120"),
-}
 
 
 # ---- length classes ----
@@ -52,11 +47,11 @@ class LengthClass:
         """Return the shapes of the class for TensorRT, which tunes for the usual ones."""
         rows = max(1, self.rows // 2)
         usual = max(1, 3 * self.length // 4)
-        shapes: dict[str, Any] = {}
+        shapes = {}
         for side in ("src", "tgt"):
             shapes[side] = (1, 1), (rows, usual), (self.rows, self.length)
             shapes[f"{side}_lengths"] = (1,), (rows,), (self.rows,)
-        return ShapeProfile(shapes)
+        return shapes
 
 
 def split_into_classes(max_length: int, tokens: int) -> list[LengthClass]:
@@ -122,23 +117,24 @@ def print_note(line: str) -> None:
     print(f"mx-align: {line}", file=sys.stderr, flush=True)
 
 
-class _BuildProgress:
-    """One line that changes, on a terminal; else only the first."""
+@contextmanager
+def show_progress(title: str) -> Iterator[BuildProgress]:
+    """Print the title; on a terminal also a line that changes with each step, and goes at the
+    end."""
+    print_note(title)
 
-    def __init__(self, title: str) -> None:
-        self.shown = -1
-        self.title = title
-        print_note(title)
-
-    def __call__(self, phase: str, step: int, of: int) -> None:
+    def show_step(phase: str, step: int, of: int) -> None:
         percent = 100 * step // of if of else 0
-        if sys.stderr.isatty() and percent != self.shown:
-            self.shown = percent
-            print(f"\r{phase[:60]}: {percent} % \x1b[K", end="", file=sys.stderr, flush=True)
+        rewrite_line(f"{phase[:60]}: {percent} % ")
 
-    def clear_line(self) -> None:
+    def rewrite_line(text: str) -> None:
         if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show_step
+    finally:
+        rewrite_line("")
 
 
 # ---- the plan for a device ----
@@ -160,20 +156,19 @@ class LoadedPlan:
         return max(self.plan.memory_size(i) for i in range(len(self.classes)))
 
 
+@dataclass
 class PlanMaker:
     """Finds or builds the plan of a bundle for a device."""
 
-    def __init__(
-        self,
-        api: TensorrtApi,
-        bundle: Bundle,
-        dtype: str,
-        tokens: int,
-        cache: PlanCache | None = None,
-    ) -> None:
-        self.api, self.bundle, self.dtype, self.tokens = api, bundle, dtype, tokens
-        self.cache = cache or PlanCache()
-        self.classes = split_into_classes(bundle.max_length, tokens)
+    api: TensorrtApi
+    bundle: Bundle
+    dtype: str
+    tokens: int
+    cache: PlanCache
+
+    @cached_property
+    def classes(self) -> list[LengthClass]:
+        return split_into_classes(self.bundle.max_length, self.tokens)
 
     def make_plan(self, device: Device) -> LoadedPlan:
         """Return the plan, from the cache if it is there and whole, with plugins if they work."""
@@ -236,14 +231,14 @@ class PlanMaker:
         timings = self.cache.key_path(
             timings=1, gpu=device.name, capability=device.capability, version=self.api.version
         )
-        progress = _BuildProgress(
+        title = (
             f"building the {self.dtype} engine of {self.bundle.name} for {device.name}, once; "
             "this takes some minutes"
         )
         if plugins:
             graph = mark_plugins(graph, plugins.ops, plugins.namespace)
         is_rtx = self.api.package != "tensorrt"
-        try:
+        with show_progress(title) as progress:
             plan, learnt = self.api.build_plan(
                 graph,
                 [one.shape_profile() for one in self.classes],
@@ -251,11 +246,8 @@ class PlanMaker:
                 memory=device.limit,
                 capabilities=["SM{}{}".format(*device.capability)] if is_rtx else (),
                 timings=self.cache.read(timings) or b"",
-                plugins=plugins is not None,
                 progress=progress,
             )
-        finally:
-            progress.clear_line()
         if learnt:
             self.cache.write(timings, learnt)
         return plan

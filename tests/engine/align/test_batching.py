@@ -70,12 +70,12 @@ def test_batches_hold_each_unit_once_in_the_shape_of_its_own_lengths(lengths, ma
     units = plan_units(*arrays(lengths), max_length)
     seen = []
     for planned in plan_batches(units, tokens):
-        places, n_src, n_tgt = planned.places, planned.n_src, planned.n_tgt
-        assert len(places) == 1 or len(places) * max(n_src, n_tgt) <= tokens
-        assert (pad_lengths(units.src_length[places]) == n_src).all()
-        assert (pad_lengths(units.tgt_length[places]) == n_tgt).all()
-        seen += places.tolist()
-    assert sorted(seen) == list(range(len(units.pair)))
+        part, n_src, n_tgt = planned.units, planned.n_src, planned.n_tgt
+        assert len(part.pair) == 1 or len(part.pair) * max(n_src, n_tgt) <= tokens
+        assert (pad_lengths(part.src_length) == n_src).all()
+        assert (pad_lengths(part.tgt_length) == n_tgt).all()
+        seen += zip(part.pair, part.src_start, part.tgt_start, strict=True)
+    assert sorted(seen) == sorted(zip(units.pair, units.src_start, units.tgt_start, strict=True))
 
 
 @settings(deadline=None)
@@ -86,14 +86,14 @@ def test_packed_ids_are_those_of_the_unit_and_zero_behind(lengths, max_length):
     src, tgt = pieces(n_src, rng), pieces(n_tgt, rng)
     units = plan_units(n_src, n_tgt, max_length)
     for planned in plan_batches(units, 100):
-        places, size, other = planned.places, planned.n_src, planned.n_tgt
+        part, size, other = planned.units, planned.n_src, planned.n_tgt
         batch = pack_batch(planned, src, tgt)
-        for row, unit in enumerate(places):
-            first = src.offsets[units.pair[unit]] + units.src_start[unit]
-            ids = src.ids[first : first + units.src_length[unit]]
+        for row, pair in enumerate(part.pair):
+            first = src.offsets[pair] + part.src_start[row]
+            ids = src.ids[first : first + part.src_length[row]]
             assert batch.src[row].tolist() == ids.tolist() + [0] * (size - len(ids))
-            first = tgt.offsets[units.pair[unit]] + units.tgt_start[unit]
-            ids = tgt.ids[first : first + units.tgt_length[unit]]
+            first = tgt.offsets[pair] + part.tgt_start[row]
+            ids = tgt.ids[first : first + part.tgt_length[row]]
             assert batch.tgt[row].tolist() == ids.tolist() + [0] * (other - len(ids))
 
 

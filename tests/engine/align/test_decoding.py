@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ....engine.align.batching import pack_batch, plan_batches, plan_units
+from ....engine.align.batching import plan_batches, plan_units
 from ....engine.align.decoding import MODES, LinkRule, find_piece_links, link_words
 from ....engine.links.heuristics import JOIN_METHODS, join_directions
 from ....engine.runtime.reference import pool_words
@@ -37,15 +37,15 @@ class Oracle:
             "bwd_null": [rng.integers(0, 20, s).astype(np.float32) / 20 for s, _ in shapes],
         }
 
-    def run(self, units, batch):
-        rows, n_src, n_tgt = len(batch.units), batch.src.shape[1], batch.tgt.shape[1]
+    def run(self, planned):
+        units, n_src, n_tgt = planned.units, planned.n_src, planned.n_tgt
+        rows = len(units.pair)
         outputs = {name: np.zeros((rows, n_src, n_tgt), np.float32) for name in self.cells}
         outputs["fwd_null"] = np.zeros((rows, n_tgt), np.float32)
         outputs["bwd_null"] = np.zeros((rows, n_src), np.float32)
-        for row, unit in enumerate(batch.units):
-            pair = units.pair[unit]
-            s, t = units.src_start[unit], units.tgt_start[unit]
-            n, m = units.src_length[unit], units.tgt_length[unit]
+        for row, pair in enumerate(units.pair):
+            s, t = units.src_start[row], units.tgt_start[row]
+            n, m = units.src_length[row], units.tgt_length[row]
             for name, full in self.cells.items():
                 outputs[name][row, :n, :m] = full[pair][s : s + n, t : t + m]
             outputs["fwd_null"][row, :m] = self.nulls["fwd_null"][pair][t : t + m]
@@ -60,8 +60,7 @@ def decoded(rule, counts, max_length, tokens=60, seed=1):
     units = plan_units(np.diff(src.offsets), np.diff(tgt.offsets), max_length)
     found = []
     for planned in plan_batches(units, tokens):
-        batch = pack_batch(planned, src, tgt)
-        found.append(find_piece_links(rule, oracle.run(units, batch), units, batch))
+        found.append(find_piece_links(rule, oracle.run(planned), planned.units))
     return link_words(rule, found, src, tgt), oracle, src, tgt
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ....engine.align.pipeline import run_chunk, stream_chunks
 from ....engine.aligner import Aligner
 from ....engine.bundle.bundle import Bundle
+from ....engine.jobs.corpus_options import CorpusOptions
 from ....engine.links.formats import LinkFormat
 from ....engine.text.words import split_words
 from ....engine.types import Pairs
@@ -39,7 +40,9 @@ def chunks(src, tgt, size):
 
 
 def lines(aligner, src, tgt, *, size=100, tokens=512, threads=2, kind="pharaoh"):
-    recipe = aligner.make_recipe([LinkFormat(kind)], batch_tokens=tokens, nulls=kind == "jsonl")
+    recipe = aligner.make_recipe(
+        [LinkFormat(kind)], CorpusOptions(batch_tokens=tokens, format=kind)
+    )
     done = list(stream_chunks(recipe, chunks(src, tgt, size), threads))
     return [line for part in done for line in part.items[0]]
 
@@ -97,7 +100,7 @@ def test_scores_to_the_last_bit(aligner, seed, tokens, size, threads):
     src, tgt = corpus(40, seed)
     one_by_one = [aligner.align_pair(s, t) for s, t in zip(src, tgt, strict=True)]
     recipe = aligner.make_recipe(
-        [lambda pairs, links: [links] * len(pairs.src)], batch_tokens=tokens
+        [lambda pairs, links: [links] * len(pairs.src)], CorpusOptions(batch_tokens=tokens)
     )
     made = [
         score
@@ -136,7 +139,7 @@ def test_an_error_of_the_input_comes_after_everything_before_it(aligner):
 
 def test_an_error_of_the_model_ends_the_run(aligner):
     class Broken:
-        name, precision, steady, workers, batch_tokens = "broken", "fp32", True, 2, 64
+        name, dtype, steady, workers, batch_tokens = "broken", "fp32", True, 2, 64
         grain, finds_links = 1, False
 
         def run(self, batch, outputs):
@@ -169,7 +172,7 @@ def test_reading_ahead_is_bounded_and_stops_with_the_consumer(aligner):
 
 
 def test_no_pairs_and_only_empty_pairs(aligner):
-    recipe = aligner.make_recipe([LinkFormat("jsonl")], nulls=True)
+    recipe = aligner.make_recipe([LinkFormat("jsonl")], CorpusOptions(format="jsonl"))
     assert list(stream_chunks(recipe, [], 2)) == []
     done = run_chunk(recipe, Pairs(0, [[], ["a"], []], [["b"], [], []]))
     assert done.counts.empty == 3 and done.counts.links == 0

@@ -153,6 +153,8 @@ def test_files_may_be_links_because_their_hashes_are_checked(folder: Path, tmp_p
         ({"extra": 1}, "unknown 'extra'"),
         ({"max_length": 0}, "max_length must be a number of pieces"),
         ({"languages": ["de"]}, "languages must be two language codes"),
+        ({"languages": ["de+", "en"]}, "languages must be two language codes"),
+        ({"languages": ["de+zh-Hans", 1]}, "languages must be two language codes"),
         ({"graphs": {"fp64": "model.onnx"}}, "graphs must have some of the keys fp32"),
         ({"graphs": {"fp32": "../model.onnx"}}, "fp32 must be a file name without a path"),
         ({"graphs": {"fp32": "other.onnx"}, "default_precision": "fp32"}, "files lacks other.onnx"),

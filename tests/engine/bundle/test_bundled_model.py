@@ -1,12 +1,13 @@
 """The model that ships with the package: found by language, and it aligns without PyTorch."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ....engine.aligner import Aligner
-from ....engine.bundle.bundle import Bundle
 from ....engine.bundle.installed import find_installed, installed_models
 from ....engine.commands import align as cli
 from ....engine.commands.view import main as view
@@ -80,15 +81,18 @@ def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
     assert which.exit_code == 2 and "choose with --langs, or give one with -m" in which.stderr
 
 
-def test_how_a_given_model_reads_the_sides_is_said(monkeypatch):
-    line = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "-m", str(find_installed("en-fr"))]
+def test_how_a_given_model_reads_the_sides_is_said(tmp_path):
+    files, model = [str(DATA / "sample.en"), str(DATA / "sample.fr")], find_installed("en-fr")
+    line = [*files, "-m", str(model)]
     note = "mx-align: reading the source as de or fr and the target as en; --langs en-de turns the "
     said = CliRunner().invoke(cli.main, line).stderr
     assert said.startswith(note) and said.count("reading") == 1
     assert CliRunner().invoke(cli.main, [*line, "--quiet"]).stderr == ""
     assert "reading" not in CliRunner().invoke(cli.main, [*line, "--langs", "en-fr"]).stderr
-    monkeypatch.setattr(Bundle, "languages", ("und", "und"))
-    unknown = CliRunner().invoke(cli.main, line)
+    nameless = shutil.copytree(model, tmp_path / "nameless.mx")
+    manifest = json.loads((model / "manifest.json").read_bytes())
+    (nameless / "manifest.json").write_text(json.dumps({**manifest, "languages": ["und", "und"]}))
+    unknown = CliRunner().invoke(cli.main, [*files, "-m", str(nameless)])
     assert unknown.exit_code == 0 and "reading" not in unknown.stderr
 
 

@@ -9,6 +9,7 @@ from ....engine.aligner import Aligner
 from ....engine.bundle import installed
 from ....engine.bundle.bundle import Bundle
 from ....engine.bundle.installed import find_installed
+from ....engine.bundle.manifest import parse_languages
 from ....engine.bundle.writing import write_bundle
 from ....engine.errors import BundleError, MxError
 from ...support.bundles import write_toy
@@ -49,7 +50,12 @@ def test_the_fitting_model_is_found_in_either_order(models):
         find_installed()
 
 
-@pytest.mark.parametrize("langs", ["en_fr", "en", "", "en-fr ", "de-en-fr"])
+def test_an_underscore_stands_for_the_hyphen_inside_a_code():
+    assert parse_languages("de-en") == ("de", "en")
+    assert parse_languages("de+zh_Hans-en") == ("de+zh-Hans", "en")
+
+
+@pytest.mark.parametrize("langs", ["en_fr", "en", "de-", "d-en", "de en", "", "en-fr ", "de-en-fr"])
 def test_languages_are_two_codes(bundle, models, langs):
     for model in (None, bundle):
         with pytest.raises(MxError, match=f"must be two codes such as de-en, not '{langs}'"):

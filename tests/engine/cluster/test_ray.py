@@ -4,6 +4,7 @@ The whole file needs Ray and skips itself without it."""
 
 import json
 import os
+import pickle
 import random
 import secrets
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from ....engine.cluster.actors import BlockAligner
 from ....engine.cluster.corpus_blocks import divide_corpus
-from ....engine.cluster.ray import Pool, join_cluster
+from ....engine.cluster.ray import actor_arguments, join_cluster
 from ....engine.errors import MxError
 from ....engine.jobs.corpus_options import CorpusOptions
 from ...support.bundles import LINES, write_toy
@@ -205,7 +206,7 @@ def test_a_mistake_stops_the_cluster(work, cluster):
         "from mx_align.engine.cluster.ray import *\n"
         "todo = divide_corpus('bad.jsonl', None, 100)\n"
         "try:\n"
-        "    list(align_blocks(todo, {'model': 'toy.mx'}, CorpusOptions(), Pool()))\n"
+        "    list(align_blocks(todo, {'model': 'toy.mx'}, CorpusOptions()))\n"
         "except MxError as error:\n"
         "    open('mistake', 'w').write(str(error))\n"
     )
@@ -224,9 +225,10 @@ def test_parquet_in_and_out(work):
     todo = divide_corpus(str(work / "c.parquet"), None, 50)
     options = CorpusOptions(format="parquet", chunk_pairs=50)
     aligner = BlockAligner({"model": str(work / "toy.mx")}, options, 1)
-    found = aligner(pa.table({"block": [block.to_json() for block in todo]})).to_pylist()
-    assert [row["number"] for row in found] == list(range(len(todo)))
-    table = pa.concat_tables(parquet.read_table(io.BytesIO(row["data"])) for row in found)
+    rows = aligner(pa.table({"block": list(map(pickle.dumps, todo))})).to_pylist()
+    found = [pickle.loads(row["found"]) for row in rows]
+    assert [block for block, *_ in found] == todo
+    table = pa.concat_tables(parquet.read_table(io.BytesIO(data)) for _, data, _ in found)
     assert table.column("links").to_pylist() == (work / "whole").read_text().split("\n")[:-1]
     given = parquet.read_table(work / "c.parquet")
     assert table.column("src").to_pylist() == given.column("src").to_pylist()
@@ -243,10 +245,10 @@ def test_a_pool_is_no_larger_than_its_work():
         def cluster_resources():
             return {"CPU": 16.0}
 
-    sizes = [Pool(cores=2).actor_arguments(Cluster, "auto", n)["compute"]["size"] for n in (3, 100)]
-    assert sizes == [3, 8]
+    pools = [actor_arguments(Cluster, "auto", None, 2, blocks=n) for n in (3, 100)]
+    assert [pool["compute"]["size"] for pool in pools] == [3, 8]
     with pytest.raises(MxError, match="each aligner wants 32 cores"):
-        Pool(cores=32).actor_arguments(Cluster, "auto", 3)
+        actor_arguments(Cluster, "auto", None, 32, blocks=3)
 
 
 def test_a_cluster_that_does_not_answer(monkeypatch, capfd):

@@ -21,7 +21,7 @@ WORDS = " ".join(LINES).split(" ")
 PREEMPTER = """
 import os, random, signal, sys, time
 import mx_align.engine.aligner, mx_align.engine.commands.align, mx_align.engine.jobs.journal
-import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.word_tokenizer
+import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.words
 
 # On a fast machine a shard would be done before anybody could kill it.
 journal = mx_align.engine.jobs.journal.Journal

@@ -21,7 +21,7 @@ WORDS = " ".join(LINES).split(" ")
 KILLER = """
 import os, random, signal, sys, time
 import mx_align.engine.aligner, mx_align.engine.commands.align
-import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.word_tokenizer
+import mx_align.engine.runtime.onnx_cpu, mx_align.engine.text.words
 from pathlib import Path
 
 kills, seed, out, wanted, *arguments = sys.argv[1:]

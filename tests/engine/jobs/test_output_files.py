@@ -9,12 +9,14 @@ import pytest
 from ....engine.errors import MxError
 from ....engine.jobs.output_files import OutputFiles, partial_folder
 from ....engine.text.files import read_lines
+from ....engine.types import Counts
 
 SETTINGS = {"how": "soft", "one_based": False}
+COUNTS = Counts(pairs=2, links=1, words=4)
 
 
 def write(output, data: bytes, whole: bool = True, digest: str = "d") -> None:
-    output.append_chunk([data] * len(output.targets), 2, digest, [2, 0, 0, 0, 1, 4], whole)
+    output.append_chunk([data] * len(output.targets), COUNTS, digest, whole)
 
 
 def test_nothing_has_its_final_name_before_the_end(tmp_path):
@@ -131,7 +133,7 @@ def test_notes_are_kept_until_the_end_and_get_no_name(tmp_path):
     with OutputFiles([target], SETTINGS, notes=True) as output:
         assert list(output.read_notes()) == []
         for data in (b"first\n", b"second\n"):
-            output.append_chunk([data, b"on " + data], 2, "d", [2, 0, 0, 0, 1, 4], True)
+            output.append_chunk([data, b"on " + data], COUNTS, "d", True)
     with open(partial_folder(target) / "part1", "ab") as file:
         file.write(b"on nothing\n")  # without a record
     with OutputFiles([target], SETTINGS) as output:
@@ -186,7 +188,7 @@ def test_without_a_finished_chunk_it_is_begun_anew(tmp_path, whole):
     target = tmp_path / "out"
     with OutputFiles([target, tmp_path / "scores"], SETTINGS, notes=True) as output:
         if whole is not None:
-            output.append_chunk([b"too short\n"] * 3, 2, "d", [2, 0, 0, 0, 1, 4], whole)
+            output.append_chunk([b"too short\n"] * 3, COUNTS, "d", whole)
     for _ in range(2):
         with OutputFiles([target], {**SETTINGS, "one_based": True}) as output:
             assert output.records == [] and not output.complete

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ....engine.errors import MxError
-from ....engine.jobs.output_folder import OutputFolder
+from ....engine.jobs.output_files import OutputFolder
 
 
 def names(folder):

@@ -1,8 +1,6 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ....engine.errors import MxError
 from ....engine.links.heuristics import JOIN_METHODS, join_directions
 
 LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=18)
@@ -68,8 +66,3 @@ def test_hand_made_cases():
     assert (7, 0) in join_directions("grow-diag-final", fwd, more)
     assert (7, 0) not in join_directions("grow-diag-final-and", fwd, more)
     assert join_directions("grow-diag", set(), {(1, 1)}) == []
-
-
-def test_unknown_method():
-    with pytest.raises(MxError, match="grow-diag-final-and"):
-        join_directions("median", set(), set())

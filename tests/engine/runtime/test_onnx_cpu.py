@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ....engine.runtime.onnx_cpu import open_cpu
+from ....engine.runtime.onnx_cpu import OnnxCpu
 from ...support.bundles import write_toy
 
 
@@ -31,7 +31,7 @@ def test_subnormals_are_zero_while_the_graph_runs_and_no_longer(tmp_path, fails)
                 raise RuntimeError
             return [np.zeros((2, 1, 1), np.float32)]
 
-    backend = open_cpu(write_toy(tmp_path / "toy.mx"), None, 1)
+    backend = OnnxCpu(write_toy(tmp_path / "toy.mx"), None, 1)
     backend._session = Session()
     one = np.ones((2, 1), np.int64)
     batch = SimpleNamespace(src=one, src_lengths=one[:, 0], tgt=one, tgt_lengths=one[:, 0])

@@ -30,10 +30,10 @@ def test_chunks_are_cut_at_multiples_wherever_reading_began(source):
     chunks = list(reader.read_chunks())
     assert reader.first == 3
     assert [(chunk.first, len(chunk.src)) for chunk in chunks] == [(3, 1), (4, 2)]
-    assert [chunk.note.whole for chunk in chunks] == [True, False]
+    assert [chunk.whole for chunk in chunks] == [True, False]
     reader = ChunkReader(source(LINES, LINES), 5)
     chunks = list(reader.read_chunks())
-    assert [(chunk.first, len(chunk.src), chunk.note.whole) for chunk in chunks] == [
+    assert [(chunk.first, len(chunk.src), chunk.whole) for chunk in chunks] == [
         (0, 5, True), (5, 5, True),
     ]  # fmt: skip
 
@@ -43,28 +43,28 @@ def test_long_lines_make_chunks_short(source, monkeypatch):
     chunks = list(ChunkReader(source(LINES, LINES), 8).read_chunks())
     assert [len(chunk.src) for chunk in chunks] == [3, 3, 2, 2]
     assert [words for chunk in chunks for words in chunk.src] == [line.split(" ") for line in LINES]
-    assert [chunk.note.whole for chunk in chunks] == [True, True, True, False]
+    assert [chunk.whole for chunk in chunks] == [True, True, True, False]
 
 
 def test_going_over_what_was_done(source):
     made = list(ChunkReader(source(LINES, LINES), 4).read_chunks())
     reader = ChunkReader(source(LINES, LINES), 3)  # chunks may have another size now
     for chunk in made[:2]:
-        reader.skip_chunk(len(chunk.src), chunk.note.digest)
+        reader.skip_chunk(len(chunk.src), chunk.digest)
     assert [(chunk.first, len(chunk.src)) for chunk in reader.read_chunks()] == [(8, 1), (9, 1)]
     changed = ChunkReader(source([*LINES[:5], "x", *LINES[6:]], LINES), 4)
-    changed.skip_chunk(4, made[0].note.digest)
+    changed.skip_chunk(4, made[0].digest)
     with pytest.raises(InputError, match="changed since the first run, at lines 5 to 8"):
-        changed.skip_chunk(4, made[1].note.digest)
+        changed.skip_chunk(4, made[1].digest)
     shorter = ChunkReader(source(LINES[:6], LINES[:6]), 4)
-    shorter.skip_chunk(4, made[0].note.digest)
+    shorter.skip_chunk(4, made[0].digest)
     with pytest.raises(InputError, match="changed"):
-        shorter.skip_chunk(4, made[1].note.digest)
+        shorter.skip_chunk(4, made[1].digest)
 
 
 def test_moving_a_line_end_changes_the_digest(source):
     pairs = [(["a", "b"], ["c", "d"]), (["a", "b c"], ["", "d"]), (["ab", ""], ["c", "d"])]
-    digests = {next(ChunkReader(source(*pair), 4).read_chunks()).note.digest for pair in pairs}
+    digests = {next(ChunkReader(source(*pair), 4).read_chunks()).digest for pair in pairs}
     assert len(digests) == 3
 
 
@@ -91,7 +91,7 @@ def test_lines_without_a_separator_keep_their_places(source, monkeypatch):
     sides = [(s.strip(), t.strip()) for s, t in source(bars).read_from()]
     assert sides == [(s, "b" if s == "a" else "") for s in ["", *bars[1:3], "a", *bars[4:]]]
     late = source(bars, shard=(2, 2))  # whose own lines have none
-    assert len(list(late.read_range(*late.line_range()))) == 5
+    assert len(list(late.open_lines(1)[2])) == 5
     assert len(list(source(["", " ", "\t"]).read_from())) == 3
 
 
@@ -118,5 +118,5 @@ def test_an_error_comes_with_the_lines_before_it(source):
     got = []
     with pytest.raises(InputError, match="ends after 6 lines"):
         for chunk in reader.read_chunks():
-            got.append((len(chunk.src), chunk.note.whole))
+            got.append((len(chunk.src), chunk.whole))
     assert got == [(4, True), (2, False)]

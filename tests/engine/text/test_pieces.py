@@ -33,7 +33,7 @@ def proto() -> bytes:
 
 @pytest.fixture(scope="module")
 def tok(proto) -> PieceTokenizer:
-    return PieceTokenizer.load(proto)
+    return PieceTokenizer(proto)
 
 
 def test_every_word_has_its_own_pieces(tok):
@@ -58,7 +58,7 @@ def test_nothing_gives_nothing(tok):
 
 
 def test_a_word_without_pieces_is_unknown(proto, monkeypatch):
-    tok = PieceTokenizer.load(proto)
+    tok = PieceTokenizer(proto)
 
     class Mute:
         def encode(self, words, num_threads=1):
@@ -75,7 +75,7 @@ def test_carriage_return_is_not_seen(tok):
 
 
 def test_lowercase_is_for_the_model_only(proto, tok):
-    lower = PieceTokenizer.load(proto, lowercase=True)
+    lower = PieceTokenizer(proto, lowercase=True)
     assert lower.encode(["The", "CAT"]) == tok.encode(["the", "cat"])
     assert tok.encode(["The", "CAT"]) != tok.encode(["the", "cat"])
 
@@ -99,24 +99,24 @@ def test_many_equals_one_by_one(tok, sentences):
 @pytest.mark.parametrize("bound", ["MAX_KNOWN_WORDS", "MAX_KNOWN_PIECES"])
 def test_memory_is_bounded_and_results_stay(proto, monkeypatch, bound):
     monkeypatch.setattr(pieces, bound, 50)
-    bounded, free = PieceTokenizer.load(proto), PieceTokenizer.load(proto)
+    bounded, free = PieceTokenizer(proto), PieceTokenizer(proto)
     sentences = [[f"w{n}", f"v{n % 7}", "cat"] for n in range(1000)]
     together = free.encode_many(sentences)
     for n, words in enumerate(sentences):
         place = slice(together.offsets[n], together.offsets[n + 1])
         assert bounded.encode(words)[0] == together.ids[place].tolist()
-        assert len(bounded._rows) <= 54
+        assert len(bounded._known) <= 54
 
 
 def test_an_interrupted_call_leaves_no_trace(proto, tok):
-    fresh = PieceTokenizer.load(proto)
+    fresh = PieceTokenizer(proto)
     with pytest.raises(TypeError):
         fresh.encode(["cat", "mat", ["not a word"]])
     assert fresh.encode(["mat", "cat"]) == tok.encode(["mat", "cat"])
 
 
 def test_threads_share_one(proto):
-    shared, alone = PieceTokenizer.load(proto), PieceTokenizer.load(proto)
+    shared, alone = PieceTokenizer(proto), PieceTokenizer(proto)
     work = [[[f"{a}x{b}" for b in range(40)] for a in range(k, k + 60)] for k in range(16)]
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(shared.encode_many, work))
@@ -125,17 +125,17 @@ def test_threads_share_one(proto):
 
 
 def test_pickle(proto):
-    copy = pickle.loads(pickle.dumps(PieceTokenizer.load(proto, lowercase=True)))
+    copy = pickle.loads(pickle.dumps(PieceTokenizer(proto, lowercase=True)))
     assert copy.lowercase and copy.encode(["CAT"])[0] == copy.encode(["cat"])[0]
 
 
 def test_load_errors(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*no\.spm"):
-        PieceTokenizer.load(tmp_path / "no.spm")
+        PieceTokenizer(tmp_path / "no.spm")
     for data in (b"", b"no model"):
         (tmp_path / "bad.spm").write_bytes(data)
         with pytest.raises(BundleError, match=r"bad\.spm is not a SentencePiece model"):
-            PieceTokenizer.load(tmp_path / "bad.spm")
+            PieceTokenizer(tmp_path / "bad.spm")
 
 
 @pytest.mark.parametrize("suffix", [False, True])

@@ -19,20 +19,15 @@ FIRST_DRAW = "performance.getEntriesByName('mx-first-draw')"
 PATIENCE = 20_000
 
 
-class Weights:
-    def __init__(self, scores: np.ndarray) -> None:
-        self.scores = self.fwd = self.bwd = scores
-        self.src_null = 1 - scores.max(1)
-        self.tgt_null = 1 - scores.max(0)
-
-
 def pair(number: int, n_src: int = 6, n_tgt: int = 7, **more) -> PairView:
     """A pair with random scores, whose links are those of at least 0.5."""
     scores = np.random.default_rng(number).random((n_src, n_tgt)).astype(np.float32) ** 3
     links = [(int(i), int(j)) for i, j in np.argwhere(scores >= 0.5)]
+    weights = dict.fromkeys(("scores", "fwd", "bwd"), scores)
+    weights |= {"src_null": 1 - scores.max(1), "tgt_null": 1 - scores.max(0)}
     return PairView(
         number, [f"s{number}w{k}" for k in range(n_src)], [f"t{number}w{k}" for k in range(n_tgt)],
-        links, float(scores.mean()), [float(scores[link]) for link in links], Weights(scores),
+        links, float(scores.mean()), [float(scores[link]) for link in links], weights,
         fwd=[(0, j) for j in range(n_tgt)], bwd=[(i, 0) for i in range(n_src)], **more,
     )  # fmt: skip
 
@@ -53,7 +48,7 @@ def drawn(browser, index: int, layer: str = "sys") -> list[str]:
 
 def expected(view: PairView, low: float = 0.5) -> list[str]:
     assert view.weights is not None
-    return sorted(f"{i}-{j}" for i, j in np.argwhere(view.weights.scores >= low))
+    return sorted(f"{i}-{j}" for i, j in np.argwhere(view.weights["scores"] >= low))
 
 
 def cards(browser) -> list[int]:
@@ -89,7 +84,7 @@ def test_the_links_drawn_are_the_links(browser, tmp_path):
 def test_the_slider_draws_all_links_that_reach_it(browser, tmp_path):
     view = pair(3, 9, 9)
     show(browser, tmp_path, view)
-    whole = np.floor(view.weights.scores * 255)  # what the page knows
+    whole = np.floor(view.weights["scores"] * 255)  # what the page knows
     for value in (250, 128, 40, 5):
         slide(browser, value)
         wanted = sorted(f"{i}-{j}" for i, j in np.argwhere(whole >= value))

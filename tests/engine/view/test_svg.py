@@ -9,7 +9,6 @@ from ....engine.view.svg import (
     format_number,
     insert_colours,
     linear_scale,
-    log_ticks,
     make_element,
     make_text,
     path_data,
@@ -34,12 +33,6 @@ def test_text_and_attributes_cannot_break_out():
 def test_ticks_enclose_the_values(ends):
     found = axis_ticks(*ends)
     assert found[0] <= ends[0] + 1e-9 and found[-1] >= ends[1] - 1e-9 and 2 <= len(found) <= 9
-
-
-@pytest.mark.parametrize(("low", "high"), [(3, 800), (0.02, 0.03), (1, 1), (7, 5e6)])
-def test_logarithmic_ticks_enclose_the_values(low, high):
-    marks = log_ticks(low, high)
-    assert marks[0] <= low * 1.001 and marks[-1] >= high * 0.999 and len(marks) >= 2
 
 
 def test_numbers_and_colours():

@@ -1,4 +1,4 @@
-"""Pages, reports and figures of alignments, without a browser; tests/browser has one."""
+"""Pages, reports and figures of alignments, without a browser; `test_page_in_browser` has one."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from ....engine.commands import align as align_cli
 from ....engine.commands import view as cli
 from ....engine.links.link_files import Gold
 from ....engine.types import Links, Pairs
-from ....engine.view import page
+from ....engine.view import corpus_report, page
 from ....engine.view.corpus_report import ReportCollector
 from ....engine.view.figure import draw_heat_map, draw_links, is_right_to_left
 from ....engine.view.page import Page, PairView, build_page
@@ -83,12 +83,12 @@ def test_the_slider_begins_with_exactly_the_links():
     scores = np.array([[0.2, np.nextafter(np.float32(0.2), np.float32(0))], [0.9, 0.0]], np.float32)
     null = np.zeros(2, np.float32)
 
-    class Weights:
-        fwd = bwd = scores
-        src_null = tgt_null = null
-
-    Weights.scores = scores
-    pair = PairView(1, ["a", "b"], ["c", "d"], [(0, 0), (1, 0)], 0.5, [0.2, 0.9], Weights())
+    weights = {
+        **dict.fromkeys(("scores", "fwd", "bwd"), scores),
+        "src_null": null,
+        "tgt_null": null,
+    }
+    pair = PairView(1, ["a", "b"], ["c", "d"], [(0, 0), (1, 0)], 0.5, [0.2, 0.9], weights)
     data = data_of(build_page(Page("x", [pair], threshold=0.2, matrix=True)))
     cells = np.frombuffer(base64.b64decode(data["pairs"][0]["m"]), np.uint8).reshape(2, 2)
     assert (cells >= data["threshold"]).tolist() == [[True, False], [True, False]]
@@ -98,12 +98,12 @@ def test_the_slider_begins_with_exactly_the_links():
 def test_a_page_of_a_thousand_pairs_is_small():
     words = [f"word{k}" for k in range(25)]
     cells = np.random.default_rng(1).random((25, 25), np.float32)
-
-    class Weights:
-        scores = fwd = bwd = cells
-        src_null = tgt_null = cells[0]
-
-    pairs = [PairView(n, words, words, [], 0.5, [], Weights()) for n in range(1000)]
+    weights = {
+        **dict.fromkeys(("scores", "fwd", "bwd"), cells),
+        "src_null": cells[0],
+        "tgt_null": cells[0],
+    }
+    pairs = [PairView(n, words, words, [], 0.5, [], weights) for n in range(1000)]
     assert len(build_page(Page("x", pairs, threshold=1.0, matrix=True))) < 4_000_000
 
 
@@ -153,16 +153,17 @@ def test_the_report_counts_by_hand():
 
 
 @pytest.mark.parametrize("sample", [0, 2, 3, None])
-def test_chunks_do_not_change_what_is_picked(sample):
+def test_chunks_do_not_change_what_is_picked(sample, monkeypatch):
     many = ROWS * 5
     whole, parts = ReportCollector(sample), ReportCollector(sample)
     whole.add(whole.summarize(*chunk(0, many)))
     for start in range(0, len(many), 3):
         parts.add(parts.summarize(*chunk(start, many[start : start + 3])))
-    assert whole.picked_pairs() == parts.picked_pairs()
+    assert whole.total.picked == parts.total.picked
     assert whole.report() == parts.report()
-    if sample:
-        assert len(whole.total.sample) == sample
+    monkeypatch.setattr(corpus_report, "WORST", 0)
+    alone = ReportCollector(sample).summarize(*chunk(0, many)).picked
+    assert len(alone) == (len(many) if sample is None else sample)
 
 
 # ---- mx-view ----

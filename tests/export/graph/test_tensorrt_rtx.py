@@ -4,10 +4,11 @@ through the engine's own calls, with dynamic shapes, for every architecture in o
 import pytest
 
 from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
-from ....engine.runtime.gpu.tensorrt_plans import RTX_CAPABILITIES, build_ahead
+from ....engine.runtime.gpu.tensorrt_plans import build_ahead
 from ....export.graph.dtypes import convert_to_fp16
 from ....export.graph.fusion import fuse_attention
 from ....export.graph.plain import build_plain_graph, collect_weights
+from ...support.fake_tensorrt import RTX_CAPABILITIES
 from ...support.random_runs import random_model
 
 PACKAGE = "tensorrt_rtx"

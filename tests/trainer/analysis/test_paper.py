@@ -16,6 +16,7 @@ from ....trainer.analysis import paper as analysis
 from ....trainer.analysis.paper import (
     Observation,
     links_by_direction,
+    norm_table,
     prediction_table,
     punctuation_effect,
 )
@@ -32,8 +33,8 @@ def gold(sure, possible=()):
 
 def seen(fwd, bwd, src_null, tgt_null, src_predicted, tgt_predicted):
     fwd, bwd = np.array(fwd), np.array(bwd)
-    return Observation(fwd * bwd, fwd, bwd, *map(np.array, (src_null, tgt_null, src_predicted,
-                                                     tgt_predicted)))  # fmt: skip
+    rest = map(np.array, (src_null, tgt_null, src_predicted, tgt_predicted))
+    return Observation((), (), fwd * bwd, fwd, bwd, *rest)
 
 
 def test_the_table_of_a_pair_counted_by_hand():
@@ -96,14 +97,14 @@ def trained(run, start, corpus):
 def test_norms_are_those_of_the_network(trained):
     observer, _ = analysis_cli.load_observer(trained)
     assert isinstance(observer.model, MaskAlign)
-    rows = list(observer.piece_norms(0, ["w1", ",", "."]))
-    assert {kind for kind, *_ in rows} == {"word", "punctuation", "final punctuation"}
-    cross = analysis.last_cross_attention(observer.model.fwd.requires_grad_(False))
-    null = observer.null_norms(0)
-    assert null[0] == pytest.approx(float(cross.null_value.norm()), rel=1e-5)
+    table = norm_table(observer, GoldPairs([["w1", ",", "."], []], [["w2"], ["w3"]], []))
+    assert set(table["fwd"]) == {"[NULL]", "word", "punctuation", "final punctuation"}
+    last = str(observer.model.config.decoder_layers - 1)
+    cross = observer.model.fwd.requires_grad_(False).decoder.cross[last]
+    null = table["fwd"]["[NULL]"]
+    assert null["value"] == pytest.approx(float(cross.null_value.norm()), rel=1e-5)
     wanted = float((cross.out.weight @ cross.null_value).norm())
-    assert null[1] == pytest.approx(wanted, rel=1e-4)
-    assert list(observer.piece_norms(0, [])) == []
+    assert null["transformed"] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_observer_sees_what_the_model_does(trained):

@@ -180,7 +180,7 @@ def test_a_text_changed_in_place_is_refused_though_as_long(invoke, copied, tmp_p
     assert "another text" in only_line(CliRunner().invoke(main, ["--resume", str(run), "--quiet"]))
     copied[0].write_bytes(text)  # the old text at another time: read once, then known again
     assert invoke(run, files=copied, steps=2).exit_code == 0
-    monkeypatch.setattr("mx_align.trainer.run.folder.hash_text", None)
+    monkeypatch.setattr("mx_align.trainer.run.folder.hash_file", None)
     assert invoke(run, files=copied, steps=2).exit_code == 0
 
 

@@ -40,13 +40,16 @@ class Pieces:
         )
 
 
+OPTIONS = {"tokenizers": (Pieces(), Pieces()), "max_length": 50, "max_ratio": 9, "key": {}}
+
+
 def make_cache(folder, n=700, seed=0):
     rng = np.random.default_rng(seed)
     pairs = []
     for k in range(n):
         words = [2 * (k % 128)] + [int(w) for w in rng.integers(0, 200, rng.integers(1, 12))]
         pairs.append((" ".join(map(str, words)), " ".join(map(str, words[::-1]))))
-    build_token_cache(pairs, Pieces(), Pieces(), folder, max_length=50, max_ratio=9, key={})
+    build_token_cache(pairs, folder, **OPTIONS)
     return TokenCache.open(folder)
 
 
@@ -181,8 +184,7 @@ def test_evaluation_sees_every_pair(cache):
 @pytest.fixture
 def taught(tmp_path):
     """Two pairs with links: pieces "1 1 2 3 3" and "4 5 5", then "7 7 8" and "9 9 11 11 2"."""
-    build_token_cache([("1 2 3", "4 5"), ("7 8", "9 11 2")], Pieces(), Pieces(), tmp_path / "c",
-          max_length=50, max_ratio=9, key={})  # fmt: skip
+    build_token_cache([("1 2 3", "4 5"), ("7 8", "9 11 2")], tmp_path / "c", **OPTIONS)
     write_links(tmp_path / "links", [[(0, 1, 1.0), (2, 0, 0.5)], [(1, 2, 1.0)]])
     return TokenCache.open(tmp_path / "c"), TeacherLinks(tmp_path / "links")
 

@@ -6,7 +6,7 @@ import pytest
 
 from ....engine.errors import MxError
 from ....trainer.loop import progress as module
-from ....trainer.loop.progress import Monitor, Progress, format_clock
+from ....trainer.loop.progress import Monitor, Progress
 from ....trainer.networks.losses import MaskAlignLoss
 
 VALUES = dict.fromkeys(MaskAlignLoss.terms, 1.5)
@@ -58,7 +58,3 @@ def test_a_log_that_cannot_be_written(tmp_path):
     monitor = Monitor(tmp_path / "gone", quiet=True)
     with pytest.raises(MxError, match=r"cannot write .*log\.jsonl"):
         monitor.write({"step": 1})
-
-
-def test_clock():
-    assert format_clock(3 * 3600 + 62.9) == "3:01:02"

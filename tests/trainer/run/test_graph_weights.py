@@ -11,8 +11,8 @@ from ....engine.errors import MxError
 from ....export.graph.dtypes import convert_to_fp16
 from ....export.graph.fusion import fuse_attention
 from ....export.graph.plain import build_plain_graph, collect_weights
-from ....trainer.run import graph_weights
-from ....trainer.run.graph_weights import student_weights
+from ....trainer.networks.weights import make_network
+from ....trainer.run.initial_weights import read_tensors, student_weights
 from ...support.random_runs import SMALL, random_model
 
 STUDENTS = {
@@ -35,25 +35,24 @@ def graph_of(model):
 def test_fp32_gives_the_very_weights(name):
     """Where the scales are powers of two; see below for others."""
     model = random_model(student(**STUDENTS[name]))
-    found = student_weights(graph_of(model).SerializeToString(), model.config, "it")
+    found = student_weights(graph_of(model).SerializeToString(), model, "it")
     wanted = dict(model.named_parameters())
     assert set(found) == set(wanted)
-    for key, array in found.items():
-        assert array.dtype == np.float32
-        assert torch.equal(torch.from_numpy(array), wanted[key].detach()), key
+    for key, tensor in found.items():
+        assert tensor.dtype == torch.float32 and torch.equal(tensor, wanted[key]), key
 
 
 def test_other_scales_cost_the_last_bit_at_most():
     model = random_model(student(width=24))
-    found = student_weights(graph_of(model).SerializeToString(), model.config, "it")
+    found = student_weights(graph_of(model).SerializeToString(), model, "it")
     for key, wanted in model.named_parameters():
-        np.testing.assert_array_max_ulp(found[key], wanted.detach().numpy(), 1)
+        np.testing.assert_array_max_ulp(found[key].numpy(), wanted.detach().numpy(), 1)
 
 
 def test_fp16_gives_them_to_eleven_bits():
     model = random_model(student())
     graph = convert_to_fp16(graph_of(model)).SerializeToString()
-    found = student_weights(graph, model.config, "it")
+    found = student_weights(graph, model, "it")
     wanted = {key: parameter.detach().numpy() for key, parameter in model.named_parameters()}
     for key, value in wanted.items():
         np.testing.assert_allclose(found[key], value, rtol=2**-11, atol=1e-7)
@@ -63,12 +62,12 @@ def test_fp16_gives_them_to_eleven_bits():
 
 def test_a_graph_without_a_weight_is_refused():
     model = random_model(student())
-    config = replace(model.config, encoder_layers=3)
+    deeper = make_network(replace(model.config, encoder_layers=3))
     with pytest.raises(MxError, match=r"it: its graph lacks layers\.2\.norm\.weight; export"):
-        student_weights(graph_of(model).SerializeToString(), config, "it")
+        student_weights(graph_of(model).SerializeToString(), deeper, "it")
 
 
 def test_onnx_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MxError, match=r'pip install "mx-align\[export\]"'):
-        graph_weights.read_tensors(b"")
+        read_tensors(b"")

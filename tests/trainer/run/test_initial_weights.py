@@ -13,7 +13,8 @@ from ....engine.bundle.bundle import Bundle
 from ....engine.bundle.installed import find_installed, installed_models
 from ....engine.bundle.writing import write_bundle
 from ....engine.errors import MxError
-from ....export.bundling import ExportOptions, export_run
+from ....export.bundling import export_run
+from ....export.options import ExportOptions
 from ....trainer.commands.train import main
 from ....trainer.config import read_config
 from ....trainer.data.teacher_links import TeacherLinks
@@ -62,7 +63,9 @@ def made(corpus, tmp_path_factory):
     folder, bundle = place / "student", place / "student.mx"
     texts = Texts(*map(str, corpus), valid_last=10)
     train_network(*prepared(folder, texts, "student", SMALL, STUDENT, {"lowercase": True}))
-    options = ExportOptions(folder, bundle, ("fp32", "fp16"), ("xx", "yy"), kernels=())
+    options = ExportOptions(
+        run=str(folder), output=str(bundle), dtype=("fp32", "fp16"), langs="xx-yy", kernels="none"
+    )
     export_run(options, lambda note: None)
     return folder, bundle
 
@@ -149,7 +152,13 @@ def test_the_new_text_teaches(student, go_on):
 def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     train_network(*go_on("new", student[1]))
     new = tmp_path / "new"
-    options = ExportOptions(new, tmp_path / "new.mx", ("fp32",), ("xx", "yy"), kernels=())
+    options = ExportOptions(
+        run=str(new),
+        output=str(tmp_path / "new.mx"),
+        dtype=("fp32",),
+        langs="xx-yy",
+        kernels="none",
+    )
     bundle = export_run(options, lambda note: None)
     assert bundle.manifest.training["start"] == "student"
     text = bundle.read_file("README.md").decode()
@@ -228,7 +237,10 @@ def test_settings_that_contradict_the_model(student, go_on, settings, message):
 def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
     train_network(*start(mask_align, steps=2))
-    export_run(ExportOptions(mask_align, bundle, ("fp32",), kernels=()), lambda note: None)
+    options = ExportOptions(
+        run=str(mask_align), output=str(bundle), dtype=("fp32",), kernels="none"
+    )
+    export_run(options, lambda note: None)
     with pytest.raises(MxError, match=r"bundle of Mask-Align.*; give the run folder"):
         go_on("r", bundle)
     with pytest.raises(MxError, match="there is no such run folder or bundle"):

@@ -31,8 +31,8 @@ def linked(tmp_path):
         (" ".join(map(str, [*row, 15])), " ".join(str(w + 20) for w in reversed(row)))
         for row in rows
     ]
-    words = Words()
-    build_token_cache(pairs, words, words, tmp_path / "train", max_length=50, max_ratio=9, key={})
+    options = {"tokenizers": (Words(), Words()), "max_length": 50, "max_ratio": 9, "key": {}}
+    build_token_cache(pairs, tmp_path / "train", **options)
     folder = tmp_path / "seeds"
     write_links(folder, [[(i, 3 - i, 1.0) for i in range(4)] for _ in rows])
     return TokenCache.open(tmp_path / "train"), TeacherLinks(folder)

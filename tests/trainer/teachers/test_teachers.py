@@ -9,24 +9,24 @@ from ....trainer.loop.train import train_network
 from ....trainer.run.folder import RunCommand, prepare_run
 from ....trainer.run.texts import Texts
 from ....trainer.teachers.teachers import (
-    BundleTeacher,
-    LinkFileTeacher,
-    RunTeacher,
     average_teachers,
+    load_bundle_teacher,
+    load_run_teacher,
+    read_link_lines,
 )
 
 PAIRS = [(["a", "b"], ["c"]), (["d"], ["e", "f"]), ([], ["g"])]
 
 
-def links_file(tmp_path, *lines):
+def read_links(tmp_path, *lines):
     path = tmp_path / "links"
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return LinkFileTeacher(path)
+    return list(read_link_lines(path, PAIRS))
 
 
 def test_a_file_gives_its_links_and_scores(tmp_path):
-    teacher = links_file(tmp_path, "1-0 0-0:0.25", "0-1:7", "")
-    assert list(teacher.align(PAIRS)) == [[(0, 0, 0.25), (1, 0, 1.0)], [(0, 1, 1.0)], []]
+    found = read_links(tmp_path, "1-0 0-0:0.25", "0-1:7", "")
+    assert found == [[(0, 0, 0.25), (1, 0, 1.0)], [(0, 1, 1.0)], []]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_file_gives_its_links_and_scores(tmp_path):
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path, lines, message):
     with pytest.raises(InputError, match=message):
-        list(links_file(tmp_path, *lines).align(PAIRS))
+        read_links(tmp_path, *lines)
 
 
 def test_a_mixture_is_the_mean():
@@ -63,18 +63,21 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
 
 
 def test_runs_and_bundles_teach(start, tmp_path):
-    from ....export.bundling import ExportOptions, export_run
+    from ....export.bundling import export_run
+    from ....export.options import ExportOptions
 
     run, bundle = tmp_path / "teacher", tmp_path / "teacher.zip"
     train_network(*start(run, {"valid_last": 10}, steps=12, warm_start="statistical"))
-    export_run(ExportOptions(run, bundle, dtypes=("fp32",), kernels=()), lambda note: None)
+    options = ExportOptions(run=str(run), output=str(bundle), dtype=("fp32",), kernels="none")
+    export_run(options, lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
-    for teacher in (RunTeacher(run), BundleTeacher(bundle)):
-        found = list(teacher.align(pairs))
+    from_run = load_run_teacher(run)
+    for teacher in (from_run, load_bundle_teacher(bundle, None, print)):
+        found = list(teacher(pairs))
         assert len(found) == 2 and not found[1]
         assert all(0 <= i < 3 and 0 <= j < 2 and 0 < w <= 1 for i, j, w in found[0])
     long = [["w1"] * 300, ["Größe1"]]
-    assert list(RunTeacher(run).align([long])) == [[]]  # of more pieces than it learned from
+    assert list(from_run([long])) == [[]]  # of more pieces than it learned from
     _, _, data, *_ = start(
         tmp_path / "student", {"teacher": [str(run), str(bundle), "statistical"]}, kind="student"
     )
@@ -85,12 +88,12 @@ def test_a_model_is_turned_to_the_languages_of_the_text():
     (path,) = set(installed_models().values())
     notes = []
     pair = ["the", "house", "is", "small", "."], ["la", "maison", "est", "petite", "."]
-    (turned,) = BundleTeacher(path, "en-fr", notes.append).align([pair])
-    (straight,) = BundleTeacher(path, "fr-en", notes.append).align([pair[::-1]])
+    (turned,) = load_bundle_teacher(path, "en-fr", notes.append)([pair])
+    (straight,) = load_bundle_teacher(path, "fr-en", notes.append)([pair[::-1]])
     assert turned and not notes
     assert sorted((j, i, w) for i, j, w in turned) == sorted(straight)
-    BundleTeacher(path, "fi-hu", notes.append)
-    BundleTeacher(path, None, notes.append)
+    load_bundle_teacher(path, "fi-hu", notes.append)
+    load_bundle_teacher(path, None, notes.append)
     assert "is a model for de-en and fr-en, not for fi-hu" in notes[0]
     assert "reads SRC as de or fr and TGT as en; --langs turns it round" in notes[1]
 

@@ -12,7 +12,6 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from ....bundle.bundle import Bundle
 from ....errors import BackendError, BundleError
@@ -50,7 +49,11 @@ class KernelArchive:
                     raise BundleError(f"{where} holds a file too large to be a kernel")
                 self._files = {name: file.read(name) for name in file.namelist()}
             for row in json.loads(self._files[INDEX]):
-                entry = _parse_entry(row)
+                if set(row) != {field.name for field in fields(KernelEntry)}:
+                    raise ValueError("unknown form")
+                entry = KernelEntry(**{**row, "arguments": tuple(row["arguments"])})
+                if not all(kind in _ARGUMENT_TYPES for kind in entry.arguments):
+                    raise ValueError("unknown argument")
                 self.entries[entry.kernel, entry.dtype] = entry
         except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
             raise BundleError(f"{where} is damaged ({error}); make the bundle again") from None
@@ -60,15 +63,6 @@ class KernelArchive:
 
     def ptx(self, entry: KernelEntry) -> bytes:
         return self._files[f"{entry.name}.ptx"]
-
-
-def _parse_entry(row: Any) -> KernelEntry:
-    if set(row) != {field.name for field in fields(KernelEntry)}:
-        raise ValueError("unknown form")
-    entry = KernelEntry(**{**row, "arguments": tuple(row["arguments"])})
-    if not all(kind in _ARGUMENT_TYPES for kind in entry.arguments):
-        raise ValueError("unknown argument")
-    return entry
 
 
 def archive_name(architecture: str) -> str:

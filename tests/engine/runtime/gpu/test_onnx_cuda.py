@@ -1,5 +1,6 @@
 """ONNX Runtime on GPUs, with the CPU in place of the GPU: I/O binding, memory, opening, errors."""
 
+from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -96,7 +97,9 @@ def test_bound_outputs_become_links(bundle):
     archive = KernelArchive(pack_fake_archive(SYMMETRIZE), "")
     finder = LinkFinder(device, Kernel(driver, archive, SYMMETRIZE))
     lane = OnnxLane(session, device, finder, where="cpu")
-    gpus = GpuBackend("cuda", "fp32", [lane], 1024, "test")
+    opened = ExitStack()
+    opened.enter_context(closing(lane))
+    gpus = GpuBackend("cuda", "fp32", [lane], 1024, "test", opened)
     pairs = ["the cat", "hello , the mat sat on the cat", ""], ["die Katze", "auf der Matte", "a"]
     cpu = Aligner.load(bundle.path, backend="cpu").backend
     cpu.grain = GRAIN
@@ -131,7 +134,7 @@ lane = OnnxLane(session, Device(FakeDriver(), 0), None, where="cpu")
 for rows in (2, 4096):
     ids, lengths = np.zeros((rows, 16), np.int32), np.full(rows, 16)
     try:
-        lane.run(Batch(lengths, ids, lengths, ids, lengths), ("scores",))
+        lane.run(Batch(ids, lengths, ids, lengths), ("scores",))
         print("fits")
     except OutOfMemory as error:
         print(str(error))
@@ -197,7 +200,7 @@ def test_onnx_runtime_and_links_share_the_limit(with_kernels, sessions):
     driver = FakeDriver(devices=2)
     backend = open_cuda(with_kernels, None, GpuOptions(memory=8 << 20), driver=driver)
     assert sessions == [(0, 7 << 20), (1, 7 << 20)]
-    device = backend._lanes[0].device
+    device = backend.lanes[0].device
     device.make_current()
     device.free(device.allocate(1 << 20))
     with pytest.raises(OutOfMemory, match="would pass the limit of 8 MB"):

@@ -427,5 +427,5 @@ def test_every_batch_has_a_profile(length, tokens):
         assert one.rows >= tokens // size
         assert one.rows * one.length <= max(4 * tokens, one.length)
     for one in found:
-        for low, usual, high in one.shape_profile().shapes.values():
+        for low, usual, high in one.shape_profile().values():
             assert np.all(np.array(low) <= usual) and np.all(np.array(usual) <= high)

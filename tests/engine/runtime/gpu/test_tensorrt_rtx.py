@@ -5,11 +5,8 @@ import pytest
 
 from .....engine.errors import BackendError
 from .....engine.runtime.gpu.tensorrt_api import TensorrtApi
-from .....engine.runtime.gpu.tensorrt_plans import (
-    RTX_CAPABILITIES,
-    build_ahead,
-    split_into_classes,
-)
+from .....engine.runtime.gpu.tensorrt_plans import build_ahead, split_into_classes
+from ....support.fake_tensorrt import RTX_CAPABILITIES
 
 PACKAGE = "tensorrt_rtx"
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")

@@ -1,7 +1,7 @@
 """mx-align: word alignment, from raw parallel text to links.
 
-This checkout is the package `mx_align`: `engine/` aligns, `trainer/` learns, `export/` turns what was
-learned into a bundle. Importing the package loads nothing heavy.
+This checkout is the package `mx_align`: `engine/` aligns, `trainer/` learns, `export/` turns what
+was learned into a bundle. Importing the package loads nothing heavy.
 """
 
 from typing import TYPE_CHECKING, Any

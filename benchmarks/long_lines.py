@@ -156,11 +156,9 @@ def main() -> None:
             f"{row['more']:+.2f} ({row['more_low']:+.2f} to {row['more_high']:+.2f})"
         )
     if arguments.name:
-        about = {
-            "signature": aligner.signature(),
-            **records.describe_circumstances(("onnxruntime",)),
-        }
-        records.add_run(arguments.json, arguments.name, {**about, "joined": joined})
+        about = records.describe_circumstances(("onnxruntime",))
+        run = {"signature": aligner.signature(), **about, "joined": joined}
+        records.add_run(arguments.json, arguments.name, run)
 
 
 if __name__ == "__main__":

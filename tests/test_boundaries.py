@@ -51,6 +51,7 @@ print("aligned")
     assert done.stdout == "aligned\n", done.stderr
 
 
+@pytest.mark.slow
 def test_every_engine_module_imports_without_torch():
     gpu_only = "mx_align.engine.runtime.gpu.kernels."
     names = [name for name in list_modules("engine") if not name.startswith(gpu_only)]
@@ -87,6 +88,7 @@ def list_scripts() -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_scripts())
 def test_help_is_quick_and_light(name):
     """No heavy module is imported before the flags are read: that is what makes it quick."""

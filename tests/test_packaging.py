@@ -40,6 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_module_and_nothing_else(wheel):
     made = {name for name in wheel.namelist() if not name.split("/")[0].endswith(".dist-info")}
     code = {f"mx_align/{name}" for name in ("__init__.py", "__main__.py")}
@@ -58,11 +59,13 @@ def test_the_wheel_has_every_module_and_nothing_else(wheel):
     }
 
 
+@pytest.mark.slow
 def test_the_wheel_imports(wheel, tmp_path):
     wheel.extractall(tmp_path)
     code = "import sys; sys.path.insert(0, '.')\n"
     code += "from mx_align import Aligner, StatisticalAligner, Alignment, MxError\n"
-    code += "import mx_align.trainer.config as config; print(sys.modules['mx_align'].__file__, config.__file__)"
+    code += "import mx_align.trainer.config as config\n"
+    code += "print(sys.modules['mx_align'].__file__, config.__file__)"
     found = run(sys.executable, "-c", code, cwd=tmp_path).split()
     assert all(str(tmp_path) in path for path in found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ..docs.draw_rooms import PAGE, PICTURE, draw_picture, renew_page
 from .support.measure_style import (
     PARTS,
@@ -52,6 +54,7 @@ def test_folders_and_files_are_small_enough_to_read():
         assert not {str(folder): count for folder, count in folders.items() if count > 9}
 
 
+@pytest.mark.slow
 def test_names_explain_themselves():
     found = measure_files([file for part in PARTS for file in source_files(part)])
     assert found.one_word_share <= 0.30, f"{found.one_word_share:.1%} are one word"

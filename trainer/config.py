@@ -298,11 +298,7 @@ def wrong_types(part: ModelConfig | TrainConfig) -> Iterator[str]:
 # ---- config.json ----
 
 # What earlier versions called settings; read from their files, never written.
-OLD_NAMES = {
-    "precision": "dtype",
-    "seed_weight": "guidance_weight",
-    "seed_until": "guidance_until",
-}
+OLD_NAMES = {"precision": "dtype", "seed_weight": "guidance_weight", "seed_until": "guidance_until"}
 
 
 def rename_old_settings(values: dict[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class LinkSource:
 
     def open_rows(self) -> tuple[str, Iterator[LinkRow]]:
         """Return the format, and the sentence pairs, which are read while they are needed."""
-        # Standard input can be read only once. `head` ends with this call, so nothing is kept for it.
+        # Standard input is read only once. `head` ends with this call: nothing is kept for it.
         lines, head = tee(read_lines(self.path))
         format = detect_format(head) if self.format == "auto" else self.format
         if format == "naacl":

@@ -6,6 +6,8 @@ pieces, L either, D width, H heads, K = D / H. Queries come scaled by 1/√K.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -66,13 +68,6 @@ def _split_heads(x: Floats, heads: int) -> Floats:
 # ---- links ----
 
 
-def harmonic_mean(fwd: Floats, bwd: Floats) -> Floats:
-    """Return 2ab / (a + b) of two arrays of weights of one shape; 0 where both are 0."""
-    total = fwd + bwd
-    scores = np.divide(2 * fwd * bwd, total, out=np.zeros_like(total), where=total > 0)
-    return np.asarray(scores, total.dtype)
-
-
 def pool_words(scores: Floats, src_words: Ints, tgt_words: Ints) -> Floats:
     """Return the highest score of each pair of words, from scores of pieces (S, T).
 
@@ -94,30 +89,30 @@ def symmetrize(
 ) -> PackedLinks:
     """Turn both directions' weights (B, S, T) into word links that reach the threshold.
 
+    The score of two pieces is the harmonic mean 2ab / (a + b) of their weights, 0 where both are 0.
+
     `src_words` (B, S) and `tgt_words` (B, T) say which word a piece belongs to, rising; pieces
     that do not count, such as padding, have -1, and stand before or behind all others.
     """
+    total = fwd + bwd
+    means = np.divide(2 * fwd * bwd, total, out=np.zeros_like(total), where=total > 0)
     found = [
-        _find_pair_links(harmonic_mean(f, b), s, t, threshold)
-        for f, b, s, t in zip(fwd, bwd, src_words, tgt_words, strict=True)
+        _find_pair_links(*pair, threshold) for pair in zip(means, src_words, tgt_words, strict=True)
     ]
     counts = np.array([len(src) for src, *_ in found], np.int32)
     starts = (np.cumsum(counts) - counts).astype(np.int32)
-    src, tgt, scores = (
-        np.concatenate([row[i] for row in found] or [np.zeros(0)]).astype(kind)
-        for i, kind in enumerate((np.int32, np.int32, np.float32))
-    )
+    src, tgt, scores = (np.concatenate([row[i] for row in found]) for i in range(3))
     sentence = np.array([row[3] for row in found], np.float32)
     return PackedLinks(counts, starts, src, tgt, scores, sentence)
 
 
 def _find_pair_links(
     scores: Floats, src_words: Ints, tgt_words: Ints, threshold: float
-) -> tuple[Ints, Ints, Floats, float]:
+) -> tuple[Any, Any, Any, float]:
     """Return first source pieces, first target pieces and scores of links, and the pair's score."""
     rows, columns = np.flatnonzero(src_words >= 0), np.flatnonzero(tgt_words >= 0)
     if not len(rows) or not len(columns):
-        return np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32), 0.0
+        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32), 0.0
     # Pieces [3, 4, 5] of words [0, 0, 1] give the first pieces of the words, [3, 5].
     src_first, tgt_first = (
         side[np.append(True, words[side][1:] != words[side][:-1])]
@@ -130,4 +125,5 @@ def _find_pair_links(
     linked = np.where(cells >= scores.dtype.type(threshold), cells, 0)
     best = linked.max(axis=1).sum() + linked.max(axis=0).sum()
     src, tgt = np.nonzero(linked)
-    return src_first[src], tgt_first[tgt], linked[src, tgt], float(best / sum(cells.shape))
+    places = src_first[src].astype(np.int32), tgt_first[tgt].astype(np.int32)
+    return *places, linked[src, tgt].astype(np.float32), float(best / sum(cells.shape))

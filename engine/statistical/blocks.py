@@ -197,8 +197,7 @@ def make_blocks(src: SentenceIds, tgt: SentenceIds) -> list[list[PairBlock]]:
 def _round_lengths(lengths: Ints) -> Ints:
     """Round up to few values, so that blocks fill: 1 to 16, then by 2, from 32 on by 4, ..."""
     unit = 1 << np.maximum(0, np.ceil(np.log2(np.maximum(lengths, 1) / 16))).astype(np.int64)
-    rounded: Ints = -(-lengths // unit) * unit
-    return rounded
+    return np.asarray(-(-lengths // unit) * unit)
 
 
 def cells_by_block(blocks: Iterable[PairBlock], cells: Ints) -> Iterator[tuple[PairBlock, Ints]]:

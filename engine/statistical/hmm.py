@@ -90,7 +90,7 @@ def hmm_posteriors(
     stay = np.where(np.arange(T)[:, None] < n_steps, null * null_prob, 1)
     stay = stay.astype(np.float32)[:, :, None]
 
-    # Forward. Each a_t is divided by its sum, which single precision would underflow without.
+    # Forward. Each a_t is divided by its sum, without which float32 would underflow.
     entered, left = np.empty_like(emission), np.empty_like(emission)
     scale = np.empty((T, B, 1), np.float32)
     state = start
@@ -127,8 +127,8 @@ def hmm_posteriors(
 def _jump_widths(n: int, max_jump: int) -> Ints:
     """Return (n, n) index of the jump from the row's state to the column's."""
     places = np.arange(n)
-    widths: Ints = np.clip(places[None] - places[:, None], -max_jump, max_jump) + max_jump
-    return widths
+    widths = np.clip(places[None] - places[:, None], -max_jump, max_jump)
+    return np.asarray(widths + max_jump)
 
 
 def _end_weights(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
@@ -163,8 +163,7 @@ def smooth_counts(counts: npt.NDArray[np.float64], share: float, tails: Sequence
     n_widths[list(tails)] = 5
     even = n_widths / n_widths.sum()
     mixed = (1 - share) * counts / max(counts.sum(), 1e-9) + share * even
-    weights: Floats = (mixed / n_widths).astype(np.float32)
-    return weights
+    return np.asarray(mixed / n_widths, np.float32)
 
 
 # ---- both directions of a block ----

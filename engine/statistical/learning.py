@@ -32,8 +32,8 @@ from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes, prefix_shares
 
 OnProgress = Callable[[str], None]
-# Counts are kept in single precision for this many cells, then added to double ones: a sum of
-# more numbers up to 1 would stop growing (2**24 is where single precision no longer counts by 1).
+# Counts are kept in float32 for this many cells, then added to float64 ones: a sum of more numbers
+# up to 1 would stop growing (from 2**24 on float32 no longer counts by 1).
 _FLUSH_CELLS = 24_000_000
 # Links with a smaller count say no more than the prior.
 _LEAST_COUNT = 1e-3
@@ -187,8 +187,7 @@ class _Learner:
         left = np.maximum(occurrences - linked, 0)
         total = max(left.sum(), 1.0)
         null = np.append(left / total, 1 / total)  # last: a word never seen
-        probabilities: Floats = np.maximum(null, 1e-9).astype(np.float32)
-        return probabilities
+        return np.asarray(np.maximum(null, 1e-9), np.float32)
 
     def make_model(self) -> StatisticalModel:
         """Keep the parameters that say more than the prior, sorted by key."""
@@ -197,7 +196,8 @@ class _Learner:
             kept = 1 + np.argmax(self.counts[1:], keepdims=True)
         keys = blocks.pair_keys(self.src_of[kept], self.tgt_of[kept])
         order = np.argsort(keys)
-        table = keys[order], self.fwd[kept[order]], self.bwd[kept[order]]
+        kept = kept[order]
+        table: tuple[Any, Any, Any] = keys[order], self.fwd[kept], self.bwd[kept]
         n_learned, prior = len(self.sides[0].lengths), self.prior.prune()
         return StatisticalModel(
             self.settings, *self.words, *table, *self.totals, n_learned, prior, self.hmms

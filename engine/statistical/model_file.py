@@ -92,8 +92,9 @@ def save_model(model: StatisticalModel, path: str | Path) -> None:
         "sha256": _hash_arrays(arrays),
     }
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    members: dict[str, Any] = {"header": text, **arrays}
     with atomic_write(path) as file:
-        np.savez_compressed(file, header=text, **arrays)
+        np.savez_compressed(file, **members)
 
 
 def _pack_strings(side: str, words: Sequence[str]) -> Arrays:

@@ -105,7 +105,7 @@ def batch_probe(probe: Probe) -> Iterator[tuple[np.ndarray, Feeds]]:
     full = np.flatnonzero(lengths.all(axis=1))
     if not len(full):
         return
-    for group in group_by_length(*lengths[full].T, BATCH_PIECES):
+    for group in group_by_length(lengths[full, 0], lengths[full, 1], BATCH_PIECES):
         rows = full[group]
         src, tgt = zip(*(probe.pairs[i] for i in rows), strict=True)
         yield rows, make_feeds([s.ids for s in src], [t.ids for t in tgt])

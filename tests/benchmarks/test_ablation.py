@@ -66,6 +66,7 @@ def data(corpus, tmp_path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_arguments):
     flags = train_arguments(steps=3, vocab_size=4000)  # the preset's, as the shared vocabulary
     results, work = tmp_path / "ablation.json", tmp_path / "work"
@@ -106,6 +107,7 @@ def test_two_rows_share_a_cache_and_are_not_trained_twice(data, tmp_path, train_
     assert less.exit_code == 1 and "rows of another text" in less.output
 
 
+@pytest.mark.slow
 def test_a_guided_start_is_the_same_for_all_rows(data, tmp_path, train_arguments):
     flags = train_arguments(steps=4, vocab_size=4000, warm_start="statistical")
     arguments = ["--data", data, "--steps", 4, "--preset", "tiny", "--guided", 0.5, "--row", "all"]

@@ -100,6 +100,7 @@ def test_commands_of_the_peers(data, tmp_path, monkeypatch):
         systems.find_program("/nowhere/python", "no-such-program", "install it")
 
 
+@pytest.mark.slow
 def test_the_peak_is_that_of_all_processes(tmp_path):
     hold = "x = bytearray(60_000_000); import time; time.sleep(1.5)"
     line = f"{sys.executable} -c '{hold}' & {sys.executable} -c '{hold}'; wait"

@@ -10,6 +10,7 @@ import pytest
 TOOL = Path(__file__).parents[2] / "docs" / "screenshots.py"
 
 
+@pytest.mark.slow
 def test_every_screenshot_is_taken(browser, tmp_path):
     if not TOOL.exists():
         pytest.skip("no docs here")

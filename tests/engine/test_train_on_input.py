@@ -46,6 +46,7 @@ def test_times():
             parse_duration(wrong)
 
 
+@pytest.mark.slow
 def test_text_to_links_and_again(make_request, corpus, tmp_path):
     wanted = make_request(langs="xx-yy")
     line = [
@@ -217,6 +218,7 @@ def test_it_may_start_from_a_model(make_request, monkeypatch, tmp_path):
     assert kept(start=str(run)) != from_run
 
 
+@pytest.mark.slow
 def test_a_started_model_aligns(corpus, tmp_path):
     """The whole way from an installed model to one of the text."""
     kept = tmp_path / "kept.mx"
@@ -252,6 +254,7 @@ def test_what_statistics_count_beside_a_model(make_request, tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "langs", "message"),
     [

@@ -156,7 +156,7 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
 
 
 def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
-    """A bundle as `mx-export` makes them: a small network that calls our ops, in two precisions;
+    """A bundle as `mx-export` makes them: a small network that calls our ops, in two dtypes;
     and these files with kernels."""
     from dataclasses import replace
 

@@ -11,14 +11,17 @@ import json
 import threading
 import zipfile
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
+from ...engine.bundle.bundle import Bundle
+from ...engine.bundle.writing import write_bundle
 from ...engine.errors import BackendError
 from ...engine.runtime.gpu.cuda_driver import OutOfMemory
 from ...engine.runtime.gpu.devices import view_host
 from ...engine.runtime.gpu.kernel_checks import narrow_floats, widen_floats
-from ...engine.runtime.gpu.kernels.launch import INDEX, KernelEntry
+from ...engine.runtime.gpu.kernels.launch import INDEX, KernelEntry, archive_name
 from ...engine.runtime.reference import leaky_attention, static_attention, symmetrize
 
 _POINTERS = ("*fp32", "*fp32", "*i32", "*i32", "*i32")
@@ -36,6 +39,13 @@ def pack_fake_archive(*entries: KernelEntry) -> bytes:
             file.writestr(f"{entry.name}.cubin", b"\x7fELF " + entry.entry.encode())
             file.writestr(f"{entry.name}.ptx", b".version 8.0 " + entry.entry.encode())
     return written.getvalue()
+
+
+def add_fake_kernels(bundle: Bundle, path: Path, architecture: str = "sm_80") -> Bundle:
+    """Write the bundle again, with a made-up kernel `symmetrize` for an architecture."""
+    files = {name: bundle.read_file(name) for name in bundle.manifest.files}
+    files[archive_name(architecture)] = pack_fake_archive(SYMMETRIZE)
+    return write_bundle(path, bundle.manifest, files)
 
 
 class FakeDriver:

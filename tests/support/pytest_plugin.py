@@ -1,7 +1,7 @@
 """Imports test files as `mx_align.tests...`, and holds the fixtures that several of them share.
 
-Tests reach what they test by relative imports, which editors follow without settings. pytest by itself
-would import a file under a name made from the folders around it, here that of the clone.
+Tests reach what they test by relative imports, which editors follow without settings. pytest by
+itself would import a file under a name made from the folders around it, here that of the clone.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import sentencepiece
 import torch
 
 from ...engine.text.pieces import PieceTokenizer
+from ...export.graph.fusion import fuse_attention
+from ...export.graph.plain import build_plain_graph, collect_weights
 from ...trainer.config import ModelConfig, format_config, resolve_config
 from ...trainer.data import token_cache as cache
 from ...trainer.networks import weights
@@ -41,6 +44,12 @@ def random_model(config: ModelConfig, sharp: float = 1.5) -> Network:
             if name.endswith("_starts"):
                 parameter.copy_((torch.rand_like(parameter) < 0.7).float())
     return model
+
+
+def fuse_random(config: ModelConfig) -> onnx.ModelProto:
+    """The exported fp32 graph of a random model."""
+    plain = build_plain_graph(config, collect_weights(random_model(config)))
+    return fuse_attention(plain, config)[0]
 
 
 def write_run(folder: Path, **settings: Any) -> Path:

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ...engine.errors import BackendError
+from ...engine.runtime.gpu.cuda_driver import Driver
+
 HERE = Path(__file__).parent
 # What TensorRT's bindings look for when they are loaded; none of it is called.
 _TENSORRT = """
@@ -28,6 +31,14 @@ def missing_reason(package: str, project: str) -> str:
     if shutil.which("cc") is None:
         return "there is no C compiler here"
     return "" if there else f"{project} is not installed"
+
+
+def gpu_reason() -> str:
+    """Say why tests that need a GPU are skipped; "" if there is one."""
+    try:
+        return "" if Driver().count_devices() else "there is no NVIDIA GPU here"
+    except BackendError as error:
+        return str(error)
 
 
 def compile_library(source: Path, name: str) -> Path:

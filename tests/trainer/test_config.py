@@ -120,6 +120,7 @@ def test_missing_config_file(tmp_path):
         read_json_object(tmp_path / "none.json")
 
 
+@pytest.mark.slow
 def test_every_setting_has_a_help_line():
     for part in (ModelConfig, TrainConfig):
         for field in dataclasses.fields(part):

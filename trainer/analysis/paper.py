@@ -54,8 +54,8 @@ class Observer:
         if not (src_ids and tgt_ids):
             cells = np.zeros((len(src), len(tgt)), np.float32)
             # Nothing to look at: all weight is NULL's, and nothing is predicted.
-            nulls = np.ones(len(src)), np.ones(len(tgt))
-            missed = (null > 1 for null in nulls)
+            nulls = np.ones(len(src), np.float32), np.ones(len(tgt), np.float32)
+            missed = nulls[0] > 1, nulls[1] > 1
             return Observation(tuple(src), tuple(tgt), cells, cells, cells, *nulls, *missed)
         ids = torch.tensor([src_ids]), torch.tensor([tgt_ids])
         lengths = torch.tensor([len(src_ids)]), torch.tensor([len(tgt_ids)])
@@ -73,7 +73,9 @@ class Observer:
         return Observation(
             tuple(src),
             tuple(tgt),
-            *(pool_words(w[0].numpy(), *words) for w in (both.mT, fwd.weights.mT, bwd.weights)),
+            pool_words(both[0].T.numpy(), *words),
+            pool_words(fwd.weights[0].T.numpy(), *words),
+            pool_words(bwd.weights[0].numpy(), *words),
             np.minimum.reduceat(bwd.null[0].numpy(), starts[0]),
             np.minimum.reduceat(fwd.null[0].numpy(), starts[1]),
             predict_words(0, bwd.hidden[0]),

@@ -146,8 +146,8 @@ def draw_maps(
         "soft": (seen.scores, src_null, tgt_null),
     }
     files = {}
-    for name, (cells, *nulls) in maps.items():
-        svg = draw_heat_map(seen.src, seen.tgt, cells.tolist(), *nulls, links[name])
+    for name, (cells, src_nulls, tgt_nulls) in maps.items():
+        svg = draw_heat_map(seen.src, seen.tgt, cells.tolist(), src_nulls, tgt_nulls, links[name])
         files[f"{name}.svg"] = svg.encode()
         if render:
             # Four pixels for one: some 300 to the inch in a column of a paper.

@@ -127,8 +127,8 @@ def check_files(flags: TrainFlags) -> None:
     """Raise an error if the files named do not make a whole."""
     if flags.resume:
         usual = list_defaults(TrainFlags)
-        names = (*list_defaults(Texts), "output", "preset", "restart")
-        given = [show_name(name) for name in names if getattr(flags, name) != usual[name]]
+        fixed = (*list_defaults(Texts), "output", "preset", "restart")
+        given = [show_name(name) for name in fixed if getattr(flags, name) != usual[name]]
         if given:
             raise MxError(
                 "--resume takes the folder alone, and settings to change; "

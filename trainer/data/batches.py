@@ -21,7 +21,7 @@ BLOCK = 256  # neighbouring pairs that stay together when blocks are shuffled: s
 # Blocks whose pairs are shuffled and sorted by length together: with 32,768 pairs some 2 % of a
 # batch is padding, in random order it would be half (counted over 600 En-Fr batches).
 POOL = 128
-JOIN = 16  # pairs in a row at most
+JOIN = 16  # pairs in a row at most; judged, not measured
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ def make_batch(
 
 
 def evaluation_batches(
-    cache: TokenCache, budget: int, links: TeacherLinks | None = None
+    cache: TokenCache, budget: int, device: torch.device, links: TeacherLinks | None = None
 ) -> Iterator[TrainingBatch]:
     """Yield every pair once, in groups of similar length."""
     every = np.arange(len(cache))
     for group in group_by_length(cache.src.lengths(every), cache.tgt.lengths(every), budget):
-        yield make_batch(cache, group, links)
+        yield make_batch(cache, group, links).to(device)
 
 
 @dataclass(frozen=True)

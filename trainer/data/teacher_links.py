@@ -4,15 +4,13 @@ A folder: `links.bin` has rows of three 16-bit numbers (source word, target word
 weight), `offsets.bin` where each pair's rows start (one more than there are pairs), little-endian.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ...engine.storage import atomic_write, replace_file
+from ...engine.storage import atomic_write
 from ...engine.types import ScoredLink
 from .token_cache import CachedSide, TokenCache
 
@@ -59,17 +57,13 @@ def words_before(side: CachedSide, indices: np.ndarray, join: int) -> np.ndarray
     return before - np.repeat(before[::join], join)[: len(before)]
 
 
-def write_links(
-    folder: Path, links: Iterable[list[ScoredLink]], key: dict[str, Any] | None = None
-) -> int:
-    """Write what `TeacherLinks` reads and return the number of links.
-
-    With a `key`, `key.json` is written last: it says that all is there.
-    """
+def write_links(folder: Path, links: Iterable[list[ScoredLink]]) -> int:
+    """Write what `TeacherLinks` reads and return the number of links."""
     folder.mkdir(parents=True, exist_ok=True)
+    # The last file opened is the first in its place: where there are offsets, there is all.
     with (
-        atomic_write(folder / "links.bin") as file,
         atomic_write(folder / "offsets.bin") as offsets,
+        atomic_write(folder / "links.bin") as file,
     ):
         end = 0
         offsets.write(end.to_bytes(8, "little"))
@@ -79,6 +73,4 @@ def write_links(
             file.write(np.array(rows, "<u2").tobytes())
             end += len(rows)
             offsets.write(end.to_bytes(8, "little"))
-    if key is not None:
-        replace_file(folder / "key.json", json.dumps(key).encode())
     return end

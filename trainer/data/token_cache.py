@@ -32,7 +32,7 @@ FORMAT = 1
 # Two short sentences may well differ by a large factor: "Ja ." and a clause of eight words. Judged,
 # not measured.
 RATIO_FROM = 10
-_BLOCK = 8192  # pairs tokenised and written at a time
+_CHUNK = 8192  # pairs tokenised and written at a time
 _SIDES = ("src", "tgt")
 
 
@@ -78,17 +78,17 @@ def build_token_cache(
 
             lines = create("lines")
             src, tgt = (_SideWriter(create, *side) for side in zip(_SIDES, tokenizers, strict=True))
-            while block := list(islice(source, _BLOCK)):
+            while chunk := list(islice(source, _CHUNK)):
                 both = [
                     tokenizer.encode_many([split_words(line) for line in side])
-                    for tokenizer, side in zip(tokenizers, zip(*block, strict=True), strict=True)
+                    for tokenizer, side in zip(tokenizers, zip(*chunk, strict=True), strict=True)
                 ]
                 keep = _keep_pairs(both, max_length, max_ratio, counts)
                 # Line numbers find the pairs again in the text: teachers give links line by line.
                 lines.write((counts.read + np.flatnonzero(keep)).astype("<i8").tobytes())
                 src.write(both[0], keep)
                 tgt.write(both[1], keep)
-                counts.read += len(block)
+                counts.read += len(chunk)
                 counts.kept += int(keep.sum())
                 if progress:
                     progress(counts)

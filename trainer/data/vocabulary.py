@@ -138,6 +138,4 @@ def load_tokenizers(run: Path, config: RunConfig) -> tuple[PieceTokenizer, Piece
     """Load the source and the target tokenizer of a run; one and the same if joint."""
     seen = {"lowercase": config.train.lowercase, "fold_accents": config.train.fold_accents}
     src = PieceTokenizer(run / "src.spm", **seen)
-    if config.model.joint_vocab:
-        return src, src
-    return src, PieceTokenizer(run / "tgt.spm", **seen)
+    return src, src if config.model.joint_vocab else PieceTokenizer(run / "tgt.spm", **seen)

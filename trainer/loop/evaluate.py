@@ -26,8 +26,7 @@ def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device
     """Return how often the likeliest piece is the masked one, over both directions, and the NLL."""
     correct = pieces = 0
     nll = 0.0
-    for batch in evaluation_batches(cache, BUDGET):
-        batch = batch.to(device)
+    for batch in evaluation_batches(cache, BUDGET, device):
         outputs = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
         sides = ((batch.tgt, batch.tgt_lengths, 1), (batch.src, batch.src_lengths, 0))
         for output, (ids, lengths, side) in zip(outputs, sides, strict=True):
@@ -46,8 +45,7 @@ def compare_with_teacher(
     """Return how often a word's best partner, or NULL, is what the teacher says, and the NLL."""
     right = words = 0
     nll = 0.0
-    for batch in evaluation_batches(cache, BUDGET, links):
-        batch = batch.to(device)
+    for batch in evaluation_batches(cache, BUDGET, device, links):
         assert batch.links is not None
         fwd, bwd = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
         for output, wanted, rows in (

@@ -28,8 +28,8 @@ def make_optimizer(model: nn.Module, width: int, config: TrainConfig) -> torch.o
     rest = [p for p in named.values() if id(p) not in chosen]
     if config.optimizer == "muon":
         scale = config.matrix_lr / config.lr
-        half = config.dtype == "bf16"
-        return Muon(inner, rest, width, config.weight_decay, scale, half)
+        work = torch.bfloat16 if config.dtype == "bf16" else torch.float32
+        return Muon(inner, rest, width, config.weight_decay, scale, work)
     decay = config.weight_decay if config.optimizer == "adamw" else 0.0
     groups = [{"params": inner, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -56,12 +56,11 @@ class Muon(torch.optim.Optimizer):
         width: int,
         decay: float,
         scale: float,
-        half: bool = False,
+        work: torch.dtype = torch.float32,
     ) -> None:
         groups = [{"params": list(matrices), "muon": True}, {"params": list(others), "muon": False}]
         super().__init__(groups, {"lr": 0.0})
-        self.width, self.decay, self.scale = width, decay, scale
-        self.work = torch.bfloat16 if half else torch.float32
+        self.width, self.decay, self.scale, self.work = width, decay, scale, work
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

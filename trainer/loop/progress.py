@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,11 @@ class Progress:
 
     def best(self, n: int, select: str) -> list[int]:
         """Return the steps of the n best validations, best first; the latest if none measured."""
-        measured = [r for r in self.results if select in r] or self.results
-        sign = -1 if select == "aer" else 1
-        # Of equals the first one measured wins: staying level is no improvement.
-        ranked = sorted(
-            measured,
-            key=lambda r: (sign * r[select], -r["step"]) if select in r else (0, r["step"]),
-            reverse=True,
-        )
-        return [r["step"] for r in ranked[:n]]
+        ranked = self.results[::-1]
+        if measured := [result for result in self.results if select in result]:
+            # Of equals the first one measured wins: staying level is no improvement.
+            ranked = sorted(measured, key=itemgetter(select), reverse=select != "aer")
+        return [result["step"] for result in ranked[:n]]
 
 
 class Monitor:

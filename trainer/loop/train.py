@@ -1,6 +1,6 @@
 """The training loop: batch, loss, step, log, validate, save, in one function.
 
-What is trained is in `trainer.py`; the loss in `networks/losses.py`; batches in `data/batches.py`.
+What is trained is in `state.py`; the loss in `networks/losses.py`; batches in `data/batches.py`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from .devices import World, explain_compiler_errors
 from .optimizer import set_rate
 from .progress import Monitor, Progress
 from .schedules import dropout_seed, learning_rate
-from .trainer import Trainer, divergence_error
+from .state import TrainingState, divergence_error
 
 
 def train_network(
@@ -36,30 +36,30 @@ def train_network(
     train = config.train
     if train.minutes and world.size > 1:
         raise MxError("--minutes is for one process: clocks differ between many; give --steps")
-    trainer = Trainer(config, run, data, world)
-    model, optimizer, scaler = trainer.model, trainer.optimizer, trainer.scaler
-    progress = trainer.progress
+    state = TrainingState(config, run, data, world)
+    model, optimizer, scaler = state.model, state.optimizer, state.scaler
+    progress = state.progress
     monitor.start(progress)
     done, stop = is_finished(progress, train) or has_stalled(progress, train), False
     began = time.monotonic() - progress.seconds
     with (
         stop_signals() as signals,
         explain_compiler_errors(),
-        contextlib.closing(trainer.read_steps(monitor)) as steps,
+        contextlib.closing(state.read_steps(monitor)) as steps,
     ):
         while not (done or stop):
             # Batch. Dropout is a function of step and device, so a resumed run goes on the same.
-            step, plan = next(steps), trainer.plan()
+            step, plan = next(steps), state.plan()
             model.train()
             torch.manual_seed(dropout_seed(train.seed, progress.step, world.rank))
-            link_weight = trainer.link_weight(plan, progress.step)
+            link_weight = state.link_weight(plan, progress.step)
 
             # Loss and gradients, micro-batch by micro-batch.
-            terms = torch.zeros(len(trainer.terms), device=world.device)
+            terms = torch.zeros(len(state.terms), device=world.device)
             for k, batch in enumerate(step.batches):
                 last = k + 1 == len(step.batches)
-                with world.sync_gradients(trainer.loss, last), trainer.autocast():
-                    values = trainer.loss(batch.to(world.device), step.totals, link_weight)
+                with world.sync_gradients(state.loss, last), state.autocast():
+                    values = state.loss(batch.to(world.device), step.totals, link_weight)
                 # Gradients are averaged over devices, losses add up: hence the factor.
                 scaler.scale(values[0] * world.size).backward()
                 terms += values.detach()
@@ -73,7 +73,7 @@ def train_network(
             scaler.update()
             optimizer.zero_grad()
             progress.step += 1
-            trainer.average_weights()
+            state.average_weights()
             progress.position = step.after
             progress.pieces += step.totals.src_pieces + step.totals.tgt_pieces
             progress.seconds = time.monotonic() - began
@@ -81,8 +81,8 @@ def train_network(
 
             # Log. A loss that is not a number ends the run.
             if progress.step % train.log_every == 0 or done:
-                plan = trainer.plan()
-                named = dict(zip(trainer.terms, world.sum(terms).tolist(), strict=True))
+                plan = state.plan()
+                named = dict(zip(state.terms, world.sum(terms).tolist(), strict=True))
                 monitor.step(progress, named, learning_rate(plan, progress.step - 1), plan.steps)
                 if not math.isfinite(named["loss"]):
                     raise divergence_error("the loss", progress.step)
@@ -90,12 +90,12 @@ def train_network(
             # Validate, and publish the weights if they are the best so far.
             due = progress.step % train.eval_every == 0 or done
             if due and world.rank == 0:
-                progress.results.append(trainer.validate())
+                progress.results.append(state.validate())
                 better = progress.best(1, train.select) == [progress.step]
                 progress.waited = 0 if better else progress.waited + 1
                 monitor.validation(progress, progress.results[-1], better)
                 if better:
-                    publish_weights(run, trainer.averaged or dict(model.named_parameters()))
+                    publish_weights(run, state.averaged or dict(model.named_parameters()))
                 done = done or has_stalled(progress, train)
 
             # Save. All processes stop at the same step, so they ask each other now and then.
@@ -105,9 +105,9 @@ def train_network(
                 done, stop = world.any(done), world.any(bool(signals))
             saved = due or progress.step % train.save_every == 0 or done or stop
             if saved and world.rank == 0:
-                trainer.save()
+                state.save()
     if world.rank == 0:
-        finish_run(trainer, monitor, done)
+        finish_run(state, monitor, done)
     return 0 if done else signals[0] if signals else signal.SIGTERM  # sent to another process
 
 
@@ -122,9 +122,9 @@ def has_stalled(progress: Progress, train: TrainConfig) -> bool:
     return bool(train.patience) and progress.waited >= train.patience
 
 
-def finish_run(trainer: Trainer, monitor: Monitor, done: bool) -> None:
+def finish_run(state: TrainingState, monitor: Monitor, done: bool) -> None:
     """Average the best checkpoints if asked to, and say where the model is."""
-    train, progress, run = trainer.config.train, trainer.progress, trainer.run
+    train, progress, run = state.config.train, state.progress, state.run
     if not done:
         monitor.note(f"stopped at step {progress.step}; the same command again goes on from there")
         return

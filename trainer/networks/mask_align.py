@@ -60,6 +60,20 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def additive_mask(allowed: Tensor) -> Tensor:
+    """Return 0 where allowed, -inf elsewhere."""
+    return torch.zeros_like(allowed, dtype=torch.float).masked_fill(~allowed, -torch.inf)
+
+
+def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) must leave each row a key."""
+    if q.device.type == "cpu":  # where the gradient takes much longer in bf16
+        with torch.autocast("cpu", enabled=False):
+            q, k, v = q.float(), k.float(), v.float()
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
+
+
 class ResidualBlock(nn.Module):
     """Residual connection, dropout and layer norm around one part of a layer."""
 
@@ -164,15 +178,6 @@ class LeakyAttention(ResidualBlock):
         return self.add_residual(h, self.out(join_heads(update))), mean, null
 
 
-def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) must leave each row a key."""
-    if q.device.type == "cpu":  # where the gradient takes much longer in bf16
-        with torch.autocast("cpu", enabled=False):
-            q, k, v = q.float(), k.float(), v.float()
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
-
-
 class Encoder(nn.Module):
     """The standard Transformer encoder; reads the source."""
 
@@ -232,7 +237,7 @@ class Decoder(nn.Module):
         mask, alone = self.attention_mask(lengths, size)
         source_valid = valid_places(source_lengths, source.shape[1])
         if self.config.masked:
-            static = self.static_norm(embedded + start)
+            static = self.static_norm(embedded + start)  # w + p, whatever the layer
             key_values = self.key_value(static).chunk(self.config.decoder_layers, -1)
             h = start.expand_as(embedded)  # h^0 = p: the query knows its place, not its piece
         else:
@@ -274,11 +279,6 @@ class Decoder(nn.Module):
         alone = lengths < 2
         others = ~torch.eye(size, dtype=torch.bool, device=lengths.device)
         return additive_mask((keys & (others | alone[:, None, None]))[:, None]), alone
-
-
-def additive_mask(allowed: Tensor) -> Tensor:
-    """Return 0 where allowed, -inf elsewhere."""
-    return torch.zeros_like(allowed, dtype=torch.float).masked_fill(~allowed, -torch.inf)
 
 
 class Direction(nn.Module):

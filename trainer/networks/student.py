@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from .mask_align import Attention, valid_places
 
-WINDOW = 3  # pieces that a layer of the encoder sees
+# Pieces that a layer of the encoder sees: as good as attention on the En-Fr test pairs, and faster;
+# other sizes were not measured.
+WINDOW = 3
 # Rows and columns that a correction sees. Without it best AER after 500 steps is 9.47 instead of
 # 7.32, on the En-Fr test pairs; other sizes were not measured.
 AROUND = 5

@@ -72,7 +72,7 @@ def score_pieces(
     sizes = np.array([[len(ids) for ids, _ in side] for side in (src, tgt)]).reshape(2, -1)
     full = np.flatnonzero((sizes.min(0) > 0) & (sizes.max(0) <= longest))
     # Pairs of similar length together: hence the order in which they come out.
-    for group in group_by_length(*sizes[:, full], BUDGET) if len(full) else []:
+    for group in group_by_length(sizes[0, full], sizes[1, full], BUDGET) if len(full) else []:
         rows = full[group]
         batch = []
         for side, lengths in zip((src, tgt), sizes, strict=True):

@@ -45,6 +45,8 @@ _VOCAB = {
     "src", "tgt", "vocab", "vocab_size", "vocab_type", "lowercase", "fold_accents", "joint_vocab",
     "seed", "start",
 }  # fmt: skip
+# By which the files of a run are told from those of other programs.
+_KEYS = {"command.json": {"version", "texts"}, "config.json": {"model", "train"}}
 _OURS = (
     "command.json", "config.json", "src.spm", "tgt.spm", "text", "cache", "checkpoints",
     "model.safetensors", START, "log.jsonl", "tensorboard",
@@ -90,7 +92,7 @@ def prepare_run(command: RunCommand, report: Report) -> None:
         delete_run(run)
     if asked.train.select == "aer" and not texts.gold:
         raise MxError("to select by AER a gold set is needed: --gold, --gold-src and --gold-tgt")
-    if not is_run_folder(run):
+    if not (run / "command.json").exists():
         write_command(run, texts, {})  # first of all: from here on the folder is known as a run's
     if command.texts is not None and not trained:
         copy_streams(command.texts, run)
@@ -141,9 +143,8 @@ def resolve_command(
         parse_languages(texts.langs)  # raises if they are none
     start = load_start(texts.start, texts.langs) if texts.start and not trained else None
     if command.texts is None:
-        config = resolve_config(
-            "paper", flat_settings(read_config(run / "config.json")), *overrides
-        )
+        saved = flat_settings(read_config(run / "config.json"))
+        config = resolve_config("paper", saved, *overrides)
     elif texts.start:
         # A trained run has the shape of its start, which may be gone by now.
         old = start.config if start else load_started_config(run, texts.start)
@@ -176,10 +177,7 @@ def check_restart(texts: Texts, run: Path) -> None:
 
 def is_run_folder(run: Path) -> bool:
     """Tell whether a run was begun in the folder; other programs have a `config.json` too."""
-    for name, keys in {
-        "command.json": {"version", "texts"},
-        "config.json": {"model", "train"},
-    }.items():
+    for name, keys in _KEYS.items():
         with contextlib.suppress(MxError):
             # Older runs noted sizes of files only.
             if read_json_object(run / name).keys() - {"files", "sizes"} == keys:
@@ -206,8 +204,7 @@ def examine_files(texts: Texts, run: Path, report: Report) -> tuple[Files, list[
 
     One of the known size and time is not read again.
     """
-    path = run / "command.json"
-    record = read_json_object(path) if path.exists() else {"files": {}}
+    record = read_json_object(run / "command.json")
     if "sizes" in record:  # all that older runs noted
         record["files"] = {file: {"size": size} for file, size in record["sizes"].items()}
     files: Files = {}
@@ -234,8 +231,7 @@ def changed_settings(run: Path, asked: RunConfig, texts: Texts) -> dict[str, tup
     old: dict[str, Any] = {}
     if (run / "config.json").exists():
         old |= flat_settings(read_config(run / "config.json"))
-    if (run / "command.json").exists():
-        old |= asdict(read_texts(run))
+    old |= asdict(read_texts(run))
     new = flat_settings(asked) | asdict(texts)
     ignored = {"src_vocab", "tgt_vocab"}  # not known before there is a vocabulary
     return {

@@ -97,7 +97,7 @@ def resolve_paths(texts: Texts, run: Path) -> Texts:
                 f"`{STATISTICAL}` is the statistical aligner"
             )
     # Relative paths would mean other files when the run is resumed from another folder.
-    found = {
+    found: dict[str, Any] = {
         n: os.path.abspath(run / "text" / n if is_read_once(p) else p) for n, p in named.items()
     }
     teachers = [found.pop(f"teacher-{k}", STATISTICAL) for k in range(len(texts.teacher))]

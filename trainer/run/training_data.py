@@ -26,13 +26,7 @@ from ..data.teacher_links import TeacherLinks, write_links
 from ..data.token_cache import CacheCounts, TokenCache, build_token_cache
 from ..data.vocabulary import learn_vocabulary, load_tokenizers
 from ..networks.weights import MODEL
-from ..teachers.teachers import (
-    Report,
-    average_teachers,
-    check_teachers,
-    is_link_file,
-    open_teacher,
-)
+from ..teachers.teachers import Report, average_teachers, check_teachers, is_link_file, open_teacher
 from .checkpoint import list_checkpoints
 from .texts import Texts, rename_old_teacher
 

@@ -10,7 +10,7 @@ from ..data.teacher_links import TeacherLinks
 from ..data.token_cache import TokenCache
 
 SAMPLE = 300_000  # pairs looked at: enough for every piece of a 40k vocabulary
-BLOCK = 2048
+CHUNK = 2048  # pairs whose links are counted together
 
 
 def count_translations(
@@ -24,8 +24,8 @@ def count_translations(
     keys: np.ndarray = np.zeros(0, np.int64)
     weights: np.ndarray = np.zeros(0)
     chosen = np.arange(0, len(cache), max(1, len(cache) // SAMPLE))
-    for start in range(0, len(chosen), BLOCK):
-        indices = chosen[start : start + BLOCK]
+    for start in range(0, len(chosen), CHUNK):
+        indices = chosen[start : start + CHUNK]
         cells = links.cells(cache, indices) > 0  # (B, T, S)
         pair, t, s = np.nonzero(cells)
         # A word of many pieces counts as much as a word of one.

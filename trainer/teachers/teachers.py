@@ -89,11 +89,9 @@ def learn_statistics(text: Iterable[Pair], config: TrainConfig, report: Report) 
 
     def normalize_pairs(pairs: Iterable[Pair]) -> Iterator[Pair]:
         kind = config.lowercase, config.fold_accents
-        for src, tgt in pairs:
-            yield (
-                [normalize_word(word, *kind) for word in src],
-                [normalize_word(word, *kind) for word in tgt],
-            )
+        for pair in pairs:
+            src, tgt = ([normalize_word(word, *kind) for word in side] for side in pair)
+            yield src, tgt
 
     def align(pairs: Iterable[Pair]) -> Iterator[list[ScoredLink]]:
         for found in aligner.align(*unzip_pairs(normalize_pairs(pairs))):

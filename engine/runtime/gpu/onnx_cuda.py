@@ -28,7 +28,7 @@ from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 
 INSTALL_CUDA_LIBRARIES = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
-BATCH_TOKENS = 16384
+BATCH_TOKENS = 16384  # as TensorRT's; judged, not measured
 _LINKS_SHARE = 8  # one part in so many of the memory is for links, the rest ONNX Runtime's
 # y = Identity(x), one float: enough to see whether a provider starts.
 _IDENTITY_GRAPH = bytes.fromhex(
@@ -139,10 +139,7 @@ def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> An
         kind = OutOfMemory if says_memory_is_full(str(error)) else BackendError
         raise kind(f"CUDA: {error}") from error
     if CUDA not in session.get_providers():
-        reason = (
-            find_missing_library() or "no usable GPU, or a driver that is too old (docs/gpu.md)"
-        )
-        raise BackendError(f"CUDA: its provider did not start: {reason}")
+        raise BackendError(f"CUDA: its provider did not start: {explain_no_start()}")
     return session
 
 
@@ -151,8 +148,8 @@ def try_cuda(device: int) -> None:
     start_cuda_session(_IDENTITY_GRAPH, device, 1 << 26, "a graph that does nothing")
 
 
-def find_missing_library() -> str:
-    """Say why the provider's library does not load, by loading it ourselves; "" if it does.
+def explain_no_start() -> str:
+    """Say why the provider does not start: its library does not load, or it finds no GPU.
 
     Only for when ONNX Runtime has failed to: loaded before it tries, the library would not find it.
     """
@@ -165,7 +162,7 @@ def find_missing_library() -> str:
     except OSError as error:
         reason = str(error).strip().split("\n")[0][:300]
         return f"{reason} (docs/gpu.md has the versions of CUDA and cuDNN)"
-    return ""
+    return "no usable GPU, or a driver that is too old (docs/gpu.md)"
 
 
 def says_memory_is_full(text: str) -> bool:

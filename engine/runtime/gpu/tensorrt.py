@@ -22,9 +22,10 @@ from .devices import Device, describe_devices, fetch_arrays, open_devices, send_
 from .lanes import LANES, Arrays, GpuBackend, Lane
 from .link_finder import LinkFinder, open_link_finder
 from .tensorrt_api import TensorrtApi
-from .tensorrt_plans import LoadedPlan, PlanCache, PlanMaker, print_note
+from .tensorrt_plans import LoadedPlan, PlanCache, PlanMaker, print_note, split_into_classes
 
-MOST_TOKENS, LEAST_TOKENS = 16384, 1024  # places on the longer side of a batch
+# Places on the longer side of a batch: hundreds of sentences keep a GPU busy. Judged, not measured.
+MOST_TOKENS, LEAST_TOKENS = 16384, 1024
 
 
 class TensorrtLane(Lane):
@@ -41,20 +42,19 @@ class TensorrtLane(Lane):
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Arrays:
         check_outputs(outputs, set(self._outputs))
-        self.device.make_current()
         placed = self._start_run(batch)
         wanted = {name: (placed[name], _output_shape(name, batch)) for name in outputs}
         return fetch_arrays(self._buffers, wanted, self._stream)
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
         assert self.finder is not None
-        self.device.make_current()
         placed = self._start_run(batch)
         weights = placed[self._weights[0]], placed[self._weights[1]]
         return self.finder.find_links(self._buffers, weights, words, threshold, self._stream)
 
     def _start_run(self, batch: Batch) -> dict[str, int]:
         """Start the model on the stream; return where each output will be."""
+        self.device.make_current()
         number = self._class_of(batch)
         inputs = {name: getattr(batch, name).astype(self._input_type) for name in INPUTS}
         memory = self._buffers.on_device("engine", self._memory)
@@ -107,7 +107,8 @@ def open_tensorrt(
         dtype = bundle.choose_dtype(dtype, name)
         tokens = min(choose_tokens(bundle, device.limit) for device in devices)
         while True:  # with batches halved until the plans of all devices fit
-            maker = PlanMaker(api, bundle, dtype, tokens, cache or PlanCache())
+            classes = split_into_classes(bundle.max_length, tokens)
+            maker = PlanMaker(api, bundle, dtype, classes, cache or PlanCache())
             try:
                 with ExitStack() as tried:
                     found = [_open_lanes(device, maker, tried) for device in devices]

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from .cuda_driver import OutOfMemory
 from .devices import Device
 from .kernels.launch import find_archive
 from .lanes import GRAIN
-from .tensorrt_api import BuildProgress, Plan, PluginSet, ShapeProfile, TensorrtApi
+from .tensorrt_api import BuildProgress, Plan, PluginSet, Shape, ShapeProfile, TensorrtApi
 
 MOST_WORKSPACE = 1 << 30  # bytes; our largest matrix products want far less
 _MAGIC = b"mx-engine 1\n"
@@ -47,7 +46,7 @@ class LengthClass:
         """Return the shapes of the class for TensorRT, which tunes for the usual ones."""
         rows = max(1, self.rows // 2)
         usual = max(1, 3 * self.length // 4)
-        shapes = {}
+        shapes: dict[str, tuple[Shape, Shape, Shape]] = {}
         for side in ("src", "tgt"):
             shapes[side] = (1, 1), (rows, usual), (self.rows, self.length)
             shapes[f"{side}_lengths"] = (1,), (rows,), (self.rows,)
@@ -163,12 +162,8 @@ class PlanMaker:
     api: TensorrtApi
     bundle: Bundle
     dtype: str
-    tokens: int
+    classes: list[LengthClass]
     cache: PlanCache
-
-    @cached_property
-    def classes(self) -> list[LengthClass]:
-        return split_into_classes(self.bundle.max_length, self.tokens)
 
     def make_plan(self, device: Device) -> LoadedPlan:
         """Return the plan, from the cache if it is there and whole, with plugins if they work."""

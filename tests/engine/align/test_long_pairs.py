@@ -4,7 +4,6 @@ from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from ....engine.aligner import Aligner
 from ....engine.bundle.manifest import Thresholds
 from ....engine.bundle.writing import write_bundle
 from ....engine.text.sentence_ends import find_sentence_ends
-from ....engine.types import Pieces
+from ....engine.types import Links, Pieces
 from ...support.bundles import write_toy
 
 WORDS = [f"w{k}" for k in range(400)]
@@ -171,17 +170,11 @@ def test_half_ends_do_not_count_when_sentences_are_paired():
     assert split_words(src, tgt, [*links, *stray]) == [(0, 0), (20, 22), (40, 42)]
 
 
-@pytest.mark.parametrize(("end", "crossed"), [(".", True), (";", False)])
-def test_between_full_ends_more_links_may_cross(end, crossed):
-    src = tgt = [*WORDS[:59], end, *WORDS[:59], end]
-    links = [(k, k) for k in range(120)] + [(k, k + 60) for k in range(10)]
-    assert ((60, 60) in split_words(src, tgt, links)) is crossed
-
-
-@pytest.mark.parametrize(("crossing", "is_split"), [(6, True), (10, False)])
-def test_after_an_end_of_one_side_no_more_may_cross_than_elsewhere(crossing, is_split):
-    """Though it is a full one."""
-    src, tgt = [*WORDS[:99], ".", *WORDS[:99], "."], [*WORDS[:99], "x", *WORDS[:99], "."]
+@pytest.mark.parametrize(("crossing", "is_split"), [(4, True), (6, False)])
+@pytest.mark.parametrize("mark", [".", ";", "x"])
+def test_only_few_links_may_cross_a_split(mark, crossing, is_split):
+    """However long the line is, and whether the other side has an end there or not."""
+    src, tgt = [*WORDS[:99], ".", *WORDS[:99], "."], [*WORDS[:99], mark, *WORDS[:99], "."]
     links = [(k, k) for k in range(200) if k != 99] + [(k, k + 100) for k in range(crossing)]
     assert (100 in [p for p, _ in split_words(src, tgt, links)]) is is_split
 
@@ -219,23 +212,34 @@ def test_ends_that_are_linked_to_others_are_put_right_by_the_words():
     assert len(split_words(short, short, [*words, *marks])) == 41
 
 
-def test_before_another_look_only_sure_splits_are_made():
-    """What is split then cannot be seen together any more."""
-    src = tgt = sentences(6, 19)
-    links = [(k, k) for k in range(120)]
-    stray = [(k, k + 60) for k in range(5)]  # five links over the first three ends
-    i, j = np.array(sorted([*links, *stray]), np.int64).T
-    lengths = Pieces(np.zeros(120), np.arange(120), np.array([0, 120]), np.array([120]))
-    found = SimpleNamespace(offsets=np.array([0, len(i)]), src=i, tgt=j, score=np.ones(len(i)))
-
-    def ends(again):
-        rows = long_pairs.split_long_pairs(
-            np.array([0]), np.array([again]), found, [src], [tgt], lengths, lengths
-        )
-        return set(rows[:, 2].tolist())
-
-    assert ends(again=False) == {40, 80, 100, 120}
-    assert ends(again=True) == {80, 100, 120}
+def test_parts_of_pairs_are_counted_in_pieces():
+    """Each source word has two pieces, each target word one; the pair between is not asked for."""
+    words = sentences(3, 19)
+    src = Pieces(
+        ids=np.zeros(360),
+        words=np.tile(np.repeat(np.arange(60), 2), 3),
+        offsets=np.arange(4) * 120,
+        n_words=np.full(3, 60),
+    )
+    tgt = Pieces(np.zeros(180), np.tile(np.arange(60), 3), np.arange(4) * 60, np.full(3, 60))
+    i = np.arange(60)
+    to_one_word = np.zeros(60, np.int64)  # in the last pair, where nothing can be split
+    links = Links(
+        offsets=np.array([0, 60, 60, 120]),
+        src=np.tile(i, 2),
+        tgt=np.concatenate([i, to_one_word]),
+        score=np.ones(120, np.float32),
+        sure=np.ones(120, bool),
+    )
+    parts = long_pairs.split_long_pairs(
+        np.array([0, 2]), np.array([False, False]), links, [words] * 3, [words] * 3, src, tgt
+    )
+    assert parts.tolist() == [
+        [0, 0, 40, 0, 20],
+        [0, 40, 80, 20, 40],
+        [0, 80, 120, 40, 60],
+        [2, 0, 120, 0, 60],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -287,9 +291,9 @@ def test_what_crosses_each_split(found, places):
     i, j = np.array(links, np.int64).reshape(-1, 2).T
     p, q = np.array(sorted(places), np.int64).reshape(-1, 2).T
     rows, columns = np.unique(p), np.unique(q)
-    look = Look(None, None, i, j, scores, ())
-    table = long_pairs.cross_all(rows, columns, look)
-    for a, b, crossing in zip(p, q, long_pairs.cross_each(p, q, look), strict=True):
+    look = Look(None, None, i, j, scores)
+    table = long_pairs.tabulate_crossing(rows, columns, look)
+    for a, b, crossing in zip(p, q, long_pairs.sum_crossing(p, q, look), strict=True):
         apart = [(x < a) != (y < b) for x, y in links]
         assert crossing == pytest.approx(scores[apart].sum(), abs=1e-4)
         assert table[rows == a, columns == b] == pytest.approx(crossing, abs=1e-4)
@@ -405,6 +409,7 @@ def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
     assert set(aligner.align_pair(src, tgt)) == moved(aligner, sample[:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["soft", "forward", "grow-diag-final-and"])
 def test_same_links_for_all_chunks_and_threads(sample, mode):
     pairs = [pair for n in (1, 8, 20, 3, 12) for pair in ([*sample * 2][:n], [*sample * 2][-n:])]
@@ -437,6 +442,7 @@ def test_an_error_while_splitting_is_raised_after_what_came_before(sample, monke
         next(found)
 
 
+@pytest.mark.slow
 def test_a_bundle_whose_threshold_is_0(tmp_path):
     """Cells outside the sentences have the score 0 and are no links, in the first look as well."""
     old = write_toy(tmp_path / "old.mx")
@@ -449,6 +455,7 @@ def test_a_bundle_whose_threshold_is_0(tmp_path):
         assert all(i < 2 * n and j < 2 * n for i, j in one)
 
 
+@pytest.mark.slow
 def test_a_higher_threshold_only_takes_links_away(sample):
     found = [
         set(joined(Aligner.load(langs="en-fr", backend="cpu", threshold=t), sample * 3))

@@ -74,6 +74,7 @@ def student(tmp_path_factory) -> Bundle:
     return write_network(tmp_path_factory.mktemp("student") / "student.mx", kind="student")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["toy", "real", "student"])
 def test_same_bytes_for_all_batches_threads_and_chunks_with_thresholds_at_scores(which, request):
     """The threshold is a score that occurs, so the smallest change of that score moves a link."""
@@ -92,6 +93,7 @@ def test_same_bytes_for_all_batches_threads_and_chunks_with_thresholds_at_scores
             assert made == wanted
 
 
+@pytest.mark.slow
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -21,6 +21,7 @@ def lines(name: str) -> list[str]:
     return (DATA / name).read_text("utf-8").split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_the_sample_is_aligned_without_torch():
     files = [str(DATA / "sample.en"), str(DATA / "sample.fr"), "--langs", "en-fr"]
     code = f"from mx_align.engine.commands.align import main; main({files}, prog_name='mx-align')"
@@ -81,6 +82,7 @@ def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
     assert which.exit_code == 2 and "choose with --langs, or give one with -m" in which.stderr
 
 
+@pytest.mark.slow
 def test_how_a_given_model_reads_the_sides_is_said(tmp_path):
     files, model = [str(DATA / "sample.en"), str(DATA / "sample.fr")], find_installed("en-fr")
     line = [*files, "-m", str(model)]
@@ -96,6 +98,7 @@ def test_how_a_given_model_reads_the_sides_is_said(tmp_path):
     assert unknown.exit_code == 0 and "reading" not in unknown.stderr
 
 
+@pytest.mark.slow
 def test_a_model_for_other_languages_is_not_used_in_silence(tmp_path):
     model = str(find_installed("de-en"))
     (tmp_path / "pairs").write_text("a ||| b\n")

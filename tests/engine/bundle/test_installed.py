@@ -55,6 +55,7 @@ def test_an_underscore_stands_for_the_hyphen_inside_a_code():
     assert parse_languages("de+zh_Hans-en") == ("de+zh-Hans", "en")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("langs", ["en_fr", "en", "de-", "d-en", "de en", "", "en-fr ", "de-en-fr"])
 def test_languages_are_two_codes(bundle, models, langs):
     for model in (None, bundle):

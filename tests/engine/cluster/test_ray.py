@@ -150,6 +150,7 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_driver_and_a_killed_worker_change_nothing(work, cluster):
     out = work / "links"
     arguments = "c.src", "c.tgt", "-o", "links", "--actors", "2", "--chunk-pairs", str(CHUNK)
@@ -187,6 +188,7 @@ def test_a_killed_driver_and_a_killed_worker_change_nothing(work, cluster):
     assert (work / "merged").read_bytes() == (work / "whole").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_dataset_gets_two_columns(work, cluster):
     cluster.run(
         "from mx_align.engine.cluster.ray import align_dataset\n"
@@ -200,6 +202,7 @@ def test_a_dataset_gets_two_columns(work, cluster):
     assert (work / "rows").read_bytes() == (work / "whole").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_mistake_stops_the_cluster(work, cluster):
     (work / "bad.jsonl").write_text('{"src": "a", "tgt": "b"}\n{"src": 1}\n')
     cluster.run(
@@ -251,6 +254,7 @@ def test_a_pool_is_no_larger_than_its_work():
         actor_arguments(Cluster, "auto", None, 32, blocks=3)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer(monkeypatch, capfd):
     import ray
 

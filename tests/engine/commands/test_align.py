@@ -103,6 +103,7 @@ def test_one_file_of_pairs(run, work, bundle):
     assert out(run("-", "c.tgt", stdin=Path("c.src").read_bytes())) == out(run("c.src", "c.tgt"))
 
 
+@pytest.mark.slow
 def test_a_forgotten_second_file(run, work, wanted):
     """Nothing would be linked; standard input is answered until that is known."""
     wrong = "must have a TAB or ` ||| ` between the sides of each line, unless TGT is given"
@@ -147,6 +148,7 @@ def test_invalid_utf8(run, work):
     assert len(out(run("c.src", "c.tgt", "--errors", "replace"))) == 3
 
 
+@pytest.mark.slow
 def test_long_sentences_are_aligned_to_their_ends(run, work):
     Path("c.src").write_text("the cat " * 2500 + "\nthe\n")
     Path("c.tgt").write_text("die Katze " * 2500 + "\ndie\n")
@@ -369,6 +371,7 @@ def test_a_first_try_without_result_is_not_in_the_way(run, work, others):
     assert Path("out").read_text() == run("c.src", "c.tgt", "--average", "a").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize("form", ["pharaoh", "a3"])
 def test_shards_joined_are_the_whole(run, work, n, form):
@@ -449,6 +452,7 @@ def test_closed_pipe(bundle, work):
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished(bundle, work, run):
     read, write = os.pipe()
     line = ("-", "-m", bundle, "--langs", "de-en", "-o", "out", "--chunk-pairs", 2)
@@ -470,6 +474,7 @@ def test_ctrl_c_keeps_what_is_finished(bundle, work, run):
     assert Path("out").read_text().count("\n") == 5
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_what_is_finished(bundle, work, run):
     Path("big").write_text("the cat sat ||| die Katze saß\n" * 3000, "utf-8")
 

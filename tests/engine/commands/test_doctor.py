@@ -4,19 +4,10 @@ import pytest
 from click.testing import CliRunner
 
 from ....engine.commands.doctor import main
-from ....engine.errors import BackendError
-from ....engine.runtime.gpu.cuda_driver import Driver
 from ...support.bundles import write_toy
+from ...support.stub_libraries import gpu_reason
 
-
-def has_gpu() -> bool:
-    try:
-        return Driver().count_devices() > 0
-    except BackendError:
-        return False
-
-
-without_gpu = pytest.mark.skipif(has_gpu(), reason="there is a GPU here")
+without_gpu = pytest.mark.skipif(not gpu_reason(), reason="there is a GPU here")
 
 
 @without_gpu

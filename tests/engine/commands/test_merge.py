@@ -111,6 +111,7 @@ def merged(*arguments, code=0):
     return result.output
 
 
+@pytest.mark.slow
 def test_shards_that_are_preempted_at_random(work, tmp_path):
     line = [*files(work), "--chunk-pairs", "10"]
     done = subprocess.run(

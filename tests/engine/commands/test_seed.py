@@ -73,6 +73,7 @@ def test_learns_once_and_aligns_other_text(files, tmp_path):
     assert (piped.exit_code, piped.stdout) == (0, result.stdout)
 
 
+@pytest.mark.slow
 def test_works_in_the_base_install(files, tmp_path):
     """Without torch and whatever else comes with training and export."""
     code = f"""
@@ -127,6 +128,7 @@ def test_help_is_short_and_grouped():
         assert f"\n{title}" in text
 
 
+@pytest.mark.slow
 def test_the_commands_and_the_code_of_the_page_work(tmp_path):
     for name in ("corpus", "new"):
         write_sides(tmp_path, *make_corpus(40, random_seed=3)[:2])

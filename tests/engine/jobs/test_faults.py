@@ -68,6 +68,7 @@ def command(*arguments, **options) -> subprocess.CompletedProcess:
     return subprocess.run(line, capture_output=True, timeout=300, **options)
 
 
+@pytest.mark.slow
 def test_fifty_kills_at_random_moments(bundle, tmp_path):
     rng = random.Random(1)
     for name in ("c.src", "c.tgt"):
@@ -143,6 +144,7 @@ def check_fuzz(bundle: Path, folder: Path, n: int) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_hostile_lines(bundle, tmp_path):
     check_fuzz(bundle, tmp_path, 3000)
 
@@ -152,6 +154,7 @@ def test_a_hundred_thousand_hostile_lines(bundle, tmp_path):
     check_fuzz(bundle, tmp_path, 100_000)
 
 
+@pytest.mark.slow
 def test_hostile_lines_in_one_file_and_every_format(bundle, tmp_path):
     rng = random.Random(7)
     (tmp_path / "f").write_bytes(

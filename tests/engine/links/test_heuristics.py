@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,12 +40,14 @@ def by_the_book(method: str, fwd: set, bwd: set, size: int = 7) -> list:
     return sorted(union if method == "union" else links)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(LINKS, LINKS, st.sampled_from(sorted(JOIN_METHODS)))
 def test_equal_to_the_definition(fwd, bwd, method):
     assert join_directions(method, fwd, bwd) == by_the_book(method, set(fwd), set(bwd))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(LINKS, LINKS)
 def test_each_method_adds_to_the_one_before(fwd, bwd):

@@ -7,7 +7,7 @@ from ....engine.runtime.backends import choose_backend
 from ....engine.runtime.gpu.cuda_driver import Driver
 from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
 from ...support.bundles import write_toy
-from ...support.stub_libraries import run_python
+from ...support.stub_libraries import gpu_reason, run_python
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +15,7 @@ def bundle(tmp_path_factory):
     return write_toy(tmp_path_factory.mktemp("backends") / "toy.mx")
 
 
-def has_gpu() -> bool:
-    try:
-        return Driver().count_devices() > 0
-    except BackendError:
-        return False
-
-
-without_gpu = pytest.mark.skipif(has_gpu(), reason="there is a GPU here")
+without_gpu = pytest.mark.skipif(not gpu_reason(), reason="there is a GPU here")
 
 
 @without_gpu

@@ -3,7 +3,6 @@
 import pytest
 
 from ....engine.aligner import Aligner
-from ....engine.bundle.writing import write_bundle
 from ....engine.errors import BackendError
 from ....engine.runtime import examination
 from ....engine.runtime.examination import (
@@ -17,7 +16,7 @@ from ....engine.runtime.examination import (
 from ....engine.runtime.gpu import cuda_driver, devices, onnx_cuda
 from ....engine.runtime.gpu.kernel_checks import SHAPES
 from ...support.bundles import write_toy
-from ...support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
+from ...support.fake_gpu import FakeDriver, add_fake_kernels
 
 
 def test_a_kernel_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
@@ -25,9 +24,7 @@ def test_a_kernel_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch)
     driver.fail_launch = True
     monkeypatch.setattr(devices, "Driver", lambda: driver)
     toy = write_toy(tmp_path / "toy.mx")
-    files = {name: toy.read_file(name) for name in toy.manifest.files}
-    files["kernels.sm_86.zip"] = pack_fake_archive(SYMMETRIZE)
-    bundle = write_bundle(tmp_path / "kernels.mx", toy.manifest, files)
+    bundle = add_fake_kernels(toy, tmp_path / "kernels.mx", "sm_86")
     said: list[str] = []
     assert not check_bundle_kernels(bundle, said.append)
     failed = [line for line in said if "FAILED: BackendError: CUDA: cuLaunchKernel" in line]

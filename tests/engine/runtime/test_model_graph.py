@@ -17,20 +17,10 @@ from ....engine.runtime.reference import leaky_attention, static_attention
 
 @pytest.fixture(scope="module")
 def fused():
-    torch = pytest.importorskip("torch")
-    from ....export.graph.fusion import fuse_attention
-    from ....export.graph.plain import build_plain_graph, collect_weights
-    from ....trainer.config import ModelConfig
-    from ....trainer.networks.mask_align import MaskAlign
+    pytest.importorskip("torch")
+    from ...support.random_runs import SMALL, fuse_random
 
-    torch.manual_seed(1)
-    config = ModelConfig(
-        width=64, ff=32, heads=2, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
-        src_vocab=50, tgt_vocab=50,
-    )  # fmt: skip
-    return fuse_attention(
-        build_plain_graph(config, collect_weights(MaskAlign(config).eval())), config
-    )[0]
+    return fuse_random(SMALL)
 
 
 def test_marking_changes_nothing_but_the_attribute(fused):

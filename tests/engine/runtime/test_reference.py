@@ -24,6 +24,7 @@ def test_static_attention(name, one_query, assert_close):
     assert_close(static_attention(*inputs, heads=3), static_attention_loops(*inputs, heads=3), 1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_never_sees_its_own_piece():
     q, k, v, lengths = static_attention_inputs([6], 6, 8)
     before = static_attention(q, k, v, lengths, 2)

@@ -455,6 +455,7 @@ def test_a_phone_shows_columns_and_nothing_is_cut_off(browser, tmp_path):
 # ---- size ----
 
 
+@pytest.mark.slow
 def test_a_thousand_pairs_open_at_once(browser, tmp_path):
     views = [pair(n, 22, 24) for n in range(1, 1001)]
     show(browser, tmp_path, *views)

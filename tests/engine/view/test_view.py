@@ -335,6 +335,7 @@ def begin(bundle, *arguments, killed: int = 29) -> None:
         process.kill()  # while it waits for more input
 
 
+@pytest.mark.slow
 def test_the_report_of_a_killed_run_is_that_of_all_its_pairs(texts, bundle):
     flags = [*LOOK, "--html-sample", "7", "-o", "out"]
     align(bundle, *flags)
@@ -349,6 +350,7 @@ def test_the_report_of_a_killed_run_is_that_of_all_its_pairs(texts, bundle):
     assert not Path("out.partial").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["OutputFiles.finish", "publish_part"])
 def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
     """The report is written again, also if the links were already on their way to their name."""
@@ -369,6 +371,7 @@ def test_killed_after_the_last_pair(texts, bundle, monkeypatch, where):
     assert seen() == whole
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_sample(texts, bundle):
     align(bundle, *LOOK, "--html-sample", "3", "-o", "whole")
     few = seen()

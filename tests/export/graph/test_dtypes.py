@@ -8,16 +8,8 @@ from ....engine.runtime.model_graph import OUTPUTS
 from ....export.check.probe import make_feeds, open_session
 from ....export.check.verification import verify_graph
 from ....export.graph.dtypes import convert_to_fp16, convert_to_int8, find_products, find_ranges
-from ....export.graph.fusion import fuse_attention
-from ....export.graph.plain import build_plain_graph, collect_weights
 from ....trainer.config import ModelConfig
-from ...support.random_runs import SMALL, random_model
-
-
-def fuse_random(config: ModelConfig) -> onnx.ModelProto:
-    return fuse_attention(build_plain_graph(config, collect_weights(random_model(config))), config)[
-        0
-    ]
+from ...support.random_runs import SMALL, fuse_random, random_model
 
 
 def pairs(n: int, seed: int = 1) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -71,7 +63,7 @@ def test_int8_does_not_depend_on_the_batch() -> None:
         np.testing.assert_allclose(inside, alone[0], atol=1e-5)
 
 
-def test_outputs_are_float32_in_every_precision() -> None:
+def test_outputs_are_float32_in_every_dtype() -> None:
     graph = fuse_random(SMALL)
     for made in (convert_to_fp16(graph), quantize(graph)):
         results = open_session(made).run(list(OUTPUTS), make_feeds(*pairs(2)))

@@ -6,10 +6,8 @@ import pytest
 from ....engine.runtime.gpu.tensorrt_api import TensorrtApi
 from ....engine.runtime.gpu.tensorrt_plans import build_ahead
 from ....export.graph.dtypes import convert_to_fp16
-from ....export.graph.fusion import fuse_attention
-from ....export.graph.plain import build_plain_graph, collect_weights
 from ...support.fake_tensorrt import RTX_CAPABILITIES
-from ...support.random_runs import random_model
+from ...support.random_runs import fuse_random
 
 PACKAGE = "tensorrt_rtx"
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
@@ -25,8 +23,6 @@ def api() -> TensorrtApi:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(RTX_CAPABILITIES))
 def test_every_variant_builds(variant, dtype, api) -> None:
-    graph, _ = fuse_attention(
-        build_plain_graph(variant, collect_weights(random_model(variant))), variant
-    )
+    graph = fuse_random(variant)
     data = (convert_to_fp16(graph) if dtype == "fp16" else graph).SerializeToString()
     assert build_ahead(data, 32, 1024, RTX_CAPABILITIES[dtype], api)

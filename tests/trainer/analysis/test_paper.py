@@ -94,6 +94,7 @@ def trained(run, start, corpus):
     return run
 
 
+@pytest.mark.slow
 def test_norms_are_those_of_the_network(trained):
     observer, _ = analysis_cli.load_observer(trained)
     assert isinstance(observer.model, MaskAlign)
@@ -118,6 +119,7 @@ def test_the_observer_sees_what_the_model_does(trained):
     assert empty.fwd.shape == (0, 1) and links_by_direction(empty, 0.1)["fwd"] == []
 
 
+@pytest.mark.slow
 def test_the_command_on_a_run(trained, tmp_path):
     maps = tmp_path / "maps"
     arguments = [str(trained), "--maps", "2,4-5", "-o", str(maps)]
@@ -131,6 +133,7 @@ def test_the_command_on_a_run(trained, tmp_path):
     assert found["punctuation"]["pairs"] == 120
 
 
+@pytest.mark.slow
 def test_a_bundle_says_what_its_run_says(trained, tmp_path):
     pytest.importorskip("onnx")
     from ....export.commands.export import main as export
@@ -174,6 +177,7 @@ def test_a_model_that_predicts_nothing(trained, monkeypatch):
     assert set(json.loads(done.stdout)) == {"model", "threshold", "punctuation"}
 
 
+@pytest.mark.slow
 def test_maps_as_png(trained, tmp_path, monkeypatch):
     pytest.importorskip("resvg_py")
     arguments = [str(trained), "--maps", "1", "--png", "-o", str(tmp_path)]

@@ -287,6 +287,7 @@ def wait_for(condition, process, seconds=60):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(
     invoke, corpus, tmp_path, command, train_arguments, read_log
 ):
@@ -307,6 +308,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert not list(broken.glob("**/.*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends_the_run(invoke, tmp_path, monkeypatch, read_log, number):
     """Sent twice, as a launcher does that passes on what the terminal has sent already."""

@@ -99,9 +99,9 @@ def test_steps_respect_the_budget_and_have_little_padding(cache):
 def test_any_position_gives_the_same_rest(cache):
     batches = stream(cache, micro=30)
     whole = list(islice(batches.steps(Position(), 0), 120))
-    for cut_at in (1, 37, 70, 111):
-        rest = islice(batches.steps(whole[cut_at - 1].after, cut_at), 120 - cut_at)
-        for one, other in zip(whole[cut_at:], rest, strict=True):
+    for stop in (1, 37, 70, 111):
+        rest = islice(batches.steps(whole[stop - 1].after, stop), 120 - stop)
+        for one, other in zip(whole[stop:], rest, strict=True):
             assert one.after == other.after and one.totals == other.totals
             for a, b in zip(one.batches, other.batches, strict=True):
                 assert a.src.equal(b.src) and a.tgt.equal(b.tgt)
@@ -117,7 +117,7 @@ def test_a_growing_budget_is_a_function_of_the_position_too(cache):
 
 
 @pytest.mark.parametrize("budget", [20, 10_000])
-def test_a_pool_is_finished_as_it_was_cut_when_the_budget_changes(cache, budget):
+def test_a_pool_is_finished_as_it_was_grouped_when_the_budget_changes(cache, budget):
     before = list(islice(stream(cache, budget=60).step_pairs(Position(), 0), 40))
     rest = stream(cache, budget=budget).step_pairs(before[19][2], 20)
     for (indices, _, after), (others, _, other_after) in zip(before[20:], rest, strict=False):
@@ -170,7 +170,7 @@ def test_micro_batches_make_up_the_step(cache):
     assert max(b.src.shape[0] * max(b.src.shape[1], b.tgt.shape[1]) for b in parts.batches) <= 60
 
 
-def test_cut_keeps_all_rows_and_joins_a_small_rest():
+def test_groups_have_all_rows_and_a_small_rest_joins_the_last():
     lengths = np.array([9, 1, 5, 2, 8, 8, 3])
     groups = group_by_length(lengths, lengths[::-1].copy(), 16, least=2)
     assert sorted(np.concatenate(groups)) == list(range(7))
@@ -178,7 +178,8 @@ def test_cut_keeps_all_rows_and_joins_a_small_rest():
 
 
 def test_evaluation_sees_every_pair(cache):
-    assert sum(len(batch.src) for batch in evaluation_batches(cache, 100)) == len(cache)
+    found = evaluation_batches(cache, 100, torch.device("cpu"))
+    assert sum(len(batch.src) for batch in found) == len(cache)
 
 
 @pytest.fixture

@@ -42,11 +42,12 @@ def check_equals_direct(kept: TokenCache, pairs, tok):
 line = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.text(max_size=8)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(line, line), max_size=25), st.sampled_from([1, 4, 8192]))
 def test_content_equals_direct_tokenisation(tok, pairs, block):
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_BLOCK", block)
+        patch.setattr(cache, "_CHUNK", block)
         folder = Path(name) / "cache"
         counts = make(pairs, tok, folder)
         kept = TokenCache.open(folder, KEY)
@@ -154,8 +155,9 @@ def test_damage_is_named(tok, tmp_path):
         TokenCache.open(tmp_path / "c", {})
 
 
+@pytest.mark.slow
 def test_progress_is_told(tok, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "_BLOCK", 2)
+    monkeypatch.setattr(cache, "_CHUNK", 2)
     seen = []
     make([("the cat", "the cat")] * 5, tok, tmp_path / "c", progress=lambda c: seen.append(c.read))
     assert seen == [2, 4, 5]

@@ -22,6 +22,7 @@ from ....trainer.loop.devices import (
 from ....trainer.loop.train import train_network
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(corpus, start, tmp_path, run_command, train_arguments, read_log):
     """Also with accumulation; dropout is off, since it differs between devices by design."""
     settings = {"dropout": 0.0, "micro_tokens": 40, "optimizer": "adam", "steps": 8, "ema": 0.0}
@@ -39,6 +40,7 @@ def test_two_processes_equal_one(corpus, start, tmp_path, run_command, train_arg
         torch.testing.assert_close(weights[1][name], value, rtol=1e-2, atol=1e-4, msg=name)
 
 
+@pytest.mark.slow
 def test_torchrun_and_an_error_in_the_first_process(corpus, tmp_path, train_arguments):
     """The launcher of torch itself; the other process ends without a traceback."""
     (tmp_path / "short").write_text("a b\n")
@@ -94,6 +96,7 @@ def test_a_failure_of_the_compiler_is_one_line():
         raise RuntimeError("other")
 
 
+@pytest.mark.slow
 def test_gpus_need_no_cpp_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     network = torch.nn.Linear(1, 1)
@@ -101,6 +104,7 @@ def test_gpus_need_no_cpp_compiler(monkeypatch):
     assert network._compiled_call_impl is not None
 
 
+@pytest.mark.slow
 def test_processes_meet_those_of_their_own_round():
     """Also when the store has all that an earlier round has left, and the first one is late."""
     shared = torch.distributed.HashStore()

@@ -14,8 +14,8 @@ from ....engine.errors import MxError
 from ....trainer.config import TrainConfig, resolve_config
 from ....trainer.loop.progress import Progress
 from ....trainer.loop.schedules import batch_budget, fit_schedule, guidance_weight, learning_rate
+from ....trainer.loop.state import TrainingState
 from ....trainer.loop.train import train_network
-from ....trainer.loop.trainer import Trainer
 from ....trainer.networks import weights
 from ....trainer.run import checkpoint
 from ....trainer.teachers.lexicon import lexicon_embeddings
@@ -89,7 +89,7 @@ def first_step(start, read_log, monkeypatch):
             recorder.named = list(model.named_parameters())
             return recorder
 
-        monkeypatch.setattr("mx_align.trainer.loop.trainer.make_optimizer", make_recorder)
+        monkeypatch.setattr("mx_align.trainer.loop.state.make_optimizer", make_recorder)
         sizes = {"batch_tokens": 400, "batch_tokens_start": 0, "micro_tokens": micro, "steps": 1}
         train_network(*start(run, dropout=0.0, clip=0.0, **sizes, **settings))
         return read_log(run)[0], found
@@ -121,6 +121,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_resumed_run_is_the_same_bit_for_bit(start, train_until, tmp_path, read_log, name):
     settings = {"dropout": 0.2, **OPTIONS[name]}
@@ -136,7 +137,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(start, train_until, tmp_path, rea
 
 
 def test_links_give_the_first_embeddings(start, tmp_path):
-    trainer = Trainer(*start(tmp_path / "run", warm_start="statistical")[:4])
+    trainer = TrainingState(*start(tmp_path / "run", warm_start="statistical")[:4])
     config = trainer.config.model
     expected = lexicon_embeddings(
         trainer.data.train, trainer.data.links, config.src_vocab, 0, config.width, 1
@@ -144,6 +145,7 @@ def test_links_give_the_first_embeddings(start, tmp_path):
     assert torch.equal(trainer.model.table(0).detach(), torch.from_numpy(expected))
 
 
+@pytest.mark.slow
 def test_it_learns(start, tmp_path, read_log):
     train_network(*start(tmp_path, steps=60, lr=0.02, eval_every=60, save_every=60))
     losses = [line["loss"] for line in read_log(tmp_path) if "loss" in line]
@@ -153,10 +155,13 @@ def test_it_learns(start, tmp_path, read_log):
 # ---- validation, stopping, keeping ----
 
 
+@pytest.mark.slow
 def test_early_stopping_and_what_is_kept(start, tmp_path, monkeypatch, read_log):
     accuracies = iter([0.1, 0.3, 0.3, 0.2, 0.9])
     monkeypatch.setattr(
-        Trainer, "validate", lambda self: {"step": self.progress.step, "accuracy": next(accuracies)}
+        TrainingState,
+        "validate",
+        lambda self: {"step": self.progress.step, "accuracy": next(accuracies)},
     )
     settings = {"steps": 50, "eval_every": 2, "save_every": 1, "patience": 2, "keep": 2}
     prepared = start(tmp_path, **settings)
@@ -174,7 +179,9 @@ def test_early_stopping_and_what_is_kept(start, tmp_path, monkeypatch, read_log)
 def test_the_best_are_averaged_in_the_end(start, tmp_path, monkeypatch):
     accuracies = iter([0.1, 0.3, 0.2])
     monkeypatch.setattr(
-        Trainer, "validate", lambda self: {"step": self.progress.step, "accuracy": next(accuracies)}
+        TrainingState,
+        "validate",
+        lambda self: {"step": self.progress.step, "accuracy": next(accuracies)},
     )
     train_network(*start(tmp_path, steps=6, eval_every=2, average=2, ema=0.0))
     one, two = (
@@ -224,6 +231,7 @@ def test_schedules_end_with_the_time():
     assert fit_schedule(unlimited, 300, 60.0) == unlimited
 
 
+@pytest.mark.slow
 def test_the_run_ends_when_its_time_is_up(start, tmp_path, read_log, monkeypatch):
     ticks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: next(ticks) / 10)

@@ -29,6 +29,7 @@ def weights():
     return fwd, bwd, lists
 
 
+@pytest.mark.slow
 def test_prediction_and_its_gradient(monkeypatch):
     monkeypatch.setattr(loss, "CHUNK", 3)  # several chunks
     torch.manual_seed(0)
@@ -86,7 +87,7 @@ def test_entropy_of_zero_weights_without_lambda_has_a_finite_gradient():
     assert weights.grad.isfinite().all()
 
 
-def test_seeds(weights):
+def test_guidance(weights):
     fwd, _, lists = weights
     links = torch.zeros_like(fwd, dtype=torch.bool)
     chosen = {0: [(0, 0), (0, 2)], 1: [(3, 0)], 2: [(1, 1), (4, 0)]}  # target, source

@@ -64,6 +64,7 @@ def close(a, b, message=""):
     torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5, msg=message or None)
 
 
+@pytest.mark.slow
 @many
 @given(models(masked=True), batches(), st.data())
 def test_a_row_never_sees_its_own_piece(model, batch, data):
@@ -96,6 +97,7 @@ def test_autoregressive_rows_see_the_pieces_before(model, batch, data):
     assert (before[place + 1 :] != after[place + 1 :]).any(-1).all()
 
 
+@pytest.mark.slow
 @many
 @given(models(), batches(least=0))
 def test_padding_changes_nothing(model, batch):
@@ -113,6 +115,7 @@ def test_padding_changes_nothing(model, batch):
             )
 
 
+@pytest.mark.slow
 @many
 @given(models(), batches())
 def test_weights_are_a_distribution_with_null(model, batch):
@@ -126,6 +129,7 @@ def test_weights_are_a_distribution_with_null(model, batch):
         assert model.config.leaky or not output.null.any()
 
 
+@pytest.mark.slow
 @many
 @given(models(), st.data())
 def test_short_and_empty_sides_are_finite(model, data):
@@ -146,6 +150,7 @@ def test_short_and_empty_sides_are_finite(model, data):
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
+@pytest.mark.slow
 @many
 @given(models(), batches())
 def test_swapping_the_languages_swaps_the_directions(model, batch):

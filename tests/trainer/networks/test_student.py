@@ -13,8 +13,8 @@ from ....engine.errors import MxError
 from ....trainer.config import ModelConfig
 from ....trainer.data.batches import make_batch
 from ....trainer.data.teacher_links import TeacherLinks
+from ....trainer.loop.state import TrainingState
 from ....trainer.loop.train import train_network
-from ....trainer.loop.trainer import Trainer
 from ....trainer.networks import losses as loss
 from ....trainer.networks import weights
 from ....trainer.networks.losses import StudentLoss
@@ -181,6 +181,7 @@ STUDENT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"soft_targets": True}, {"diagonal": False}])
 def test_a_student_learns_what_its_teacher_knows(changes, start, tmp_path, read_log):
     arguments = start(tmp_path / "run", {"valid_last": 10}, **STUDENT, **changes)
@@ -191,9 +192,10 @@ def test_a_student_learns_what_its_teacher_knows(changes, start, tmp_path, read_
     assert set(StudentLoss.terms) <= set(terms[0])
 
 
+@pytest.mark.slow
 def test_word_starts_are_kept_with_the_weights(start, tmp_path):
     config, run, *rest = start(tmp_path / "run", **STUDENT)
-    trainer = Trainer(config, run, *rest[:2])
+    trainer = TrainingState(config, run, *rest[:2])
     wanted = trainer.tokenizers[0].word_starts()
     assert 0 < wanted.sum() < len(wanted)
     train_network(config, run, *rest)
@@ -201,11 +203,12 @@ def test_word_starts_are_kept_with_the_weights(start, tmp_path):
     assert (kept == wanted).all()
 
 
+@pytest.mark.slow
 def test_rounds_mix_own_links_and_resume_bit_for_bit(start, train_until, tmp_path):
     settings = {**STUDENT, "rounds": 3}
     whole = tmp_path / "whole"
     train_network(*start(whole, **settings))
-    assert (whole / "cache" / "round-2" / "key.json").exists()
+    assert (whole / "cache" / "round-2" / "offsets.bin").exists()
     first, own = (TeacherLinks(whole / "cache" / name) for name in ("links/train", "round-1"))
     assert len(first.offsets) == len(own.offsets) and len(own.links)
     assert not np.array_equal(first.links, own.links)
@@ -218,11 +221,12 @@ def test_rounds_mix_own_links_and_resume_bit_for_bit(start, train_until, tmp_pat
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_links_of_another_try_are_not_taken(start, tmp_path):
     arguments = start(tmp_path / "run", **{**STUDENT, "rounds": 2})
     stale = tmp_path / "run" / "cache" / "round-1"
     stale.mkdir()
-    (stale / "key.json").write_text("{}", "utf-8")
+    (stale / "offsets.bin").write_bytes(b"")
     train_network(*arguments)
     assert (stale / "links.bin").exists()
 
@@ -234,7 +238,7 @@ def test_a_student_without_null_is_refused(small_config):
 
 def test_links_of_a_cache_are_those_of_its_words(start, tmp_path):
     config, run, data, world, _ = start(tmp_path / "run", **STUDENT)
-    trainer = Trainer(config, run, data, world)
+    trainer = TrainingState(config, run, data, world)
     trainer.model.eval()
     found = list(word_links(trainer.model, data.train, 0.1, world.device))
     assert len(found) == len(data.train)

@@ -20,8 +20,8 @@ from ....trainer.config import read_config
 from ....trainer.data.teacher_links import TeacherLinks
 from ....trainer.loop.devices import World
 from ....trainer.loop.progress import Monitor
+from ....trainer.loop.state import TrainingState
 from ....trainer.loop.train import train_network
-from ....trainer.loop.trainer import Trainer
 from ....trainer.networks import weights
 from ....trainer.networks.word_scores import word_scores
 from ....trainer.run import checkpoint
@@ -101,10 +101,11 @@ def same_links(trainer, folder, **tolerance):
     assert any(values.any() for values in old)
 
 
+@pytest.mark.slow
 def test_at_step_0_it_aligns_as_the_model_does(student, go_on):
     folder, bundle = student
     for number, model in enumerate(student):
-        trainer = Trainer(*go_on(f"r{number}", model)[:4])
+        trainer = TrainingState(*go_on(f"r{number}", model)[:4])
         same_links(trainer, folder, rtol=0, atol=0)
         for name, value in load_file(folder / weights.MODEL).items():
             assert torch.equal(dict(trainer.model.named_parameters())[name], value)
@@ -114,14 +115,15 @@ def test_at_step_0_it_aligns_as_the_model_does(student, go_on):
     graphs = {"fp16": "model.fp16.onnx"}
     only = replace(old.manifest, graphs=graphs, default_dtype="fp16")
     narrow = write_bundle(bundle.with_name("narrow.zip"), only, files)
-    same_links(Trainer(*go_on("narrow", narrow.path)[:4]), folder, rtol=0, atol=0.01)
+    same_links(TrainingState(*go_on("narrow", narrow.path)[:4]), folder, rtol=0, atol=0.01)
 
 
+@pytest.mark.slow
 def test_mask_align_starts_from_its_run(start, go_on, tmp_path):
     train_network(*start(tmp_path / "old", **SEPARATE))
     arguments = go_on("new", tmp_path / "old", "tiny", warm_start="statistical")
     assert arguments[0].model == read_config(tmp_path / "old" / "config.json").model
-    same_links(Trainer(*arguments[:4]), tmp_path / "old", rtol=0, atol=0)
+    same_links(TrainingState(*arguments[:4]), tmp_path / "old", rtol=0, atol=0)
     assert train_network(*arguments) == 0
 
 
@@ -149,6 +151,7 @@ def test_the_new_text_teaches(student, go_on):
 # ---- resuming ----
 
 
+@pytest.mark.slow
 def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     train_network(*go_on("new", student[1]))
     new = tmp_path / "new"
@@ -167,6 +170,7 @@ def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
     assert "start" not in Bundle.load(student[1]).manifest.training
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_bit_for_bit(student, go_on, train_until, read_log):
     """Also if the model it started from is gone by then."""
     assert train_network(*go_on("whole", student[1])) == 0
@@ -180,6 +184,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(student, go_on, train_until, read
         assert (whole / file).read_bytes() == (broken / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_trained_run_keeps_its_start(student, start, go_on, tmp_path):
     folder, bundle = student
     train_network(*go_on("r", bundle))
@@ -202,10 +207,11 @@ def test_a_bad_start_does_not_cost_the_run_that_was_to_be_restarted(start, text,
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_before_training_the_start_may_change(student, start, go_on):
     arguments = go_on("r", student[1])
     folder = arguments[1]
-    Trainer(*arguments[:4])
+    TrainingState(*arguments[:4])
     own = {"kind": "student", "refine": 2}
     again = start(folder, **own)
     assert not (folder / checkpoint.START).exists()
@@ -234,6 +240,7 @@ def test_settings_that_contradict_the_model(student, go_on, settings, message):
             go_on("r", model, **settings)
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
     train_network(*start(mask_align, steps=2))

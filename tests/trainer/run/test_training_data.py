@@ -46,7 +46,7 @@ def test_pairs_left_out_shift_no_other(odd_texts, tmp_path, small_config):
     assert any("36 of 40 pairs" in note and "2 empty" in note for note in notes)
 
 
-def test_seed_links_belong_to_the_kept_pairs(odd_texts, tmp_path, small_config):
+def test_links_belong_to_the_kept_pairs(odd_texts, tmp_path, small_config):
     texts, src, _, _ = odd_texts
     config = small_config(max_length=60, vocab_size=340, warm_start="statistical")
     prepare_data(texts, config, tmp_path, lambda note: None)
@@ -105,7 +105,7 @@ def test_hold_out_takes_the_end_but_no_more_than_a_tenth(n, last, held):
     assert kept == pairs[n - held :]
 
 
-def test_at_lines():
+def test_items_are_selected_by_line_number():
     assert list(select_lines("abcdef", [1, 4])) == ["b", "e"]
     assert list(select_lines("abc", [])) == []
 

@@ -33,7 +33,7 @@ def linked(tmp_path):
     ]
     options = {"tokenizers": (Words(), Words()), "max_length": 50, "max_ratio": 9, "key": {}}
     build_token_cache(pairs, tmp_path / "train", **options)
-    folder = tmp_path / "seeds"
+    folder = tmp_path / "links"
     write_links(folder, [[(i, 3 - i, 1.0) for i in range(4)] for _ in rows])
     return TokenCache.open(tmp_path / "train"), TeacherLinks(folder)
 

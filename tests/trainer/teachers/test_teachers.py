@@ -62,6 +62,7 @@ def test_a_user_s_links_teach(start, corpus, tmp_path, read_log):
     assert len(data.valid_links.offsets) == len(data.valid) + 1
 
 
+@pytest.mark.slow
 def test_runs_and_bundles_teach(start, tmp_path):
     from ....export.bundling import export_run
     from ....export.options import ExportOptions

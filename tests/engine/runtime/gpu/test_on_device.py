@@ -6,7 +6,6 @@ import pytest
 
 from .....engine.aligner import Aligner
 from .....engine.commands.doctor import examine_machine
-from .....engine.errors import BackendError
 from .....engine.links.scoring import link_f1
 from .....engine.runtime.examination import LEAST_GPU_F1, examine_backends
 from .....engine.runtime.gpu.cuda_driver import Driver
@@ -14,17 +13,10 @@ from .....engine.runtime.gpu.devices import Device
 from .....engine.runtime.gpu.kernel_checks import check_kernels
 from .....engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
 from ....support.bundles import write_for_gpus
+from ....support.stub_libraries import gpu_reason
 
 LINE = "the cat sat on the mat die Katze saß auf der Matte hello"
 WORDS = LINE.split(" ")
-
-
-def gpu_reason() -> str:
-    """Why these tests are skipped; "" if there is a GPU."""
-    try:
-        return "" if Driver().count_devices() else "there is no NVIDIA GPU here"
-    except BackendError as error:
-        return str(error)
 
 
 WHY_NOT = gpu_reason()
@@ -63,6 +55,7 @@ def bundle(tmp_path_factory):
     return write_for_gpus(tmp_path_factory.mktemp("gpu") / "gpu.mx", files)
 
 
+@pytest.mark.slow
 def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
     """So that a mistake in it does not wait for a GPU to be seen."""
     pytest.importorskip("torch", reason="torch is not installed")

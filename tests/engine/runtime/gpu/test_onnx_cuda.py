@@ -9,7 +9,6 @@ import pytest
 
 from .....engine.align.decoding import LinkRule
 from .....engine.aligner import Aligner
-from .....engine.bundle.writing import write_bundle
 from .....engine.errors import BackendError
 from .....engine.runtime.backends import GpuOptions, choose_backend
 from .....engine.runtime.gpu import onnx_cuda
@@ -26,7 +25,7 @@ from .....engine.runtime.gpu.onnx_cuda import (
 )
 from .....engine.runtime.onnx_cpu import CPU, start_session
 from ....support.bundles import write_toy
-from ....support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
+from ....support.fake_gpu import SYMMETRIZE, FakeDriver, add_fake_kernels, pack_fake_archive
 from ....support.stub_libraries import run_python
 
 
@@ -141,6 +140,7 @@ for rows in (2, 4096):
 """
 
 
+@pytest.mark.slow
 def test_onnx_runtime_says_that_its_limit_is_reached(bundle, tmp_path):
     """With its real arena, bounded as that of a GPU is by --gpu-memory."""
     (tmp_path / "toy.onnx").write_bytes(bundle.read_graph("fp32"))
@@ -176,9 +176,7 @@ def test_other_errors_of_onnx_runtime_stay_what_they_are(bundle):
 
 @pytest.fixture
 def with_kernels(bundle, tmp_path):
-    files = {name: bundle.read_file(name) for name in bundle.manifest.files}
-    files["kernels.sm_80.zip"] = pack_fake_archive(SYMMETRIZE)
-    return write_bundle(tmp_path / "kernels.mx", bundle.manifest, files)
+    return add_fake_kernels(bundle, tmp_path / "kernels.mx")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from .....engine.runtime.gpu.lanes import GRAIN
 from .....engine.runtime.gpu.tensorrt import choose_tokens, open_tensorrt
 from .....engine.runtime.gpu.tensorrt_plans import PlanCache, split_into_classes
 from ....support.bundles import write_toy
-from ....support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
+from ....support.fake_gpu import SYMMETRIZE, FakeDriver, add_fake_kernels, pack_fake_archive
 from ....support.fake_tensorrt import FakeTensorrt
 
 LINE = "the cat sat on the mat die Katze saß auf der Matte hello , . internationalisation"
@@ -34,13 +34,7 @@ def corpus(n: int, longest: int = 25, seed: int = 1) -> tuple[list[str], list[st
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trt")
-    toy = write_toy(folder / "plain.mx")
-    files = {name: toy.read_file(name) for name in toy.manifest.files}
-    return write_bundle(
-        folder / "toy.mx",
-        toy.manifest,
-        {**files, "kernels.sm_80.zip": pack_fake_archive(SYMMETRIZE)},
-    )
+    return add_fake_kernels(write_toy(folder / "plain.mx"), folder / "toy.mx")
 
 
 class Setup:
@@ -72,13 +66,14 @@ def align_all(backend, bundle, src, tgt, **rule):
 
 def align_on_cpu(bundle, src, tgt, **rule):
     backend = Aligner.load(bundle.path, backend="cpu").backend
-    backend.grain = GRAIN  # sums over more padding are round_floats differently
+    backend.grain = GRAIN  # sums over more padding are rounded differently
     return align_all(backend, bundle, src, tgt, **rule)
 
 
 # ---- links ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [{}, {"nulls": True}, {"mode": "forward", "threshold": None}])
 def test_the_links_are_those_of_the_cpu(setup, bundle, rule):
     src, tgt = corpus(250, longest=SEVERAL)
@@ -374,9 +369,7 @@ def test_without_plugins_if_they_do_not_work(half_bundle, tmp_path, how, capsys)
 def test_a_model_with_other_scores_and_fewer_outputs(tmp_path):
     """Links are of its own scores, not of a harmonic mean that it does not use."""
     toy = write_toy(tmp_path / "plain.mx", product=True, threshold=0.05)
-    files = {name: toy.read_file(name) for name in toy.manifest.files}
-    files["kernels.sm_80.zip"] = pack_fake_archive(SYMMETRIZE)
-    bundle = write_bundle(tmp_path / "other.mx", toy.manifest, files)
+    bundle = add_fake_kernels(toy, tmp_path / "other.mx")
     it = Setup(bundle, tmp_path)
     backend = it.open()
     src, tgt = corpus(30)

@@ -61,6 +61,7 @@ def said(tmp_path_factory):
     return json.loads(done.stdout.strip().split("\n")[-1])
 
 
+@pytest.mark.slow
 def test_every_name_exists(said):
     assert {name: missing for name, missing in said["members"].items() if missing} == {}
 

@@ -10,7 +10,7 @@ from ....support.fake_tensorrt import RTX_CAPABILITIES
 
 PACKAGE = "tensorrt_rtx"
 pytest.importorskip(PACKAGE, reason="tensorrt-rtx is not installed")
-torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
 
 pytestmark = pytest.mark.trt
 
@@ -23,18 +23,11 @@ def api() -> TensorrtApi:
 @pytest.fixture(scope="module")
 def graphs() -> dict[str, bytes]:
     from .....export.graph.dtypes import convert_to_fp16
-    from .....export.graph.fusion import fuse_attention
     from .....export.graph.plain import build_plain_graph, collect_weights
-    from .....trainer.config import ModelConfig
-    from .....trainer.networks.mask_align import MaskAlign
+    from ....support.random_runs import SMALL, fuse_random, random_model
 
-    torch.manual_seed(1)
-    config = ModelConfig(
-        width=64, ff=32, heads=2, encoder_layers=1, decoder_layers=2, norm="pre", tied=True,
-        src_vocab=50, tgt_vocab=50,
-    )  # fmt: skip
-    plain = build_plain_graph(config, collect_weights(MaskAlign(config).eval()))
-    fused = fuse_attention(plain, config)[0]
+    fused = fuse_random(SMALL)
+    plain = build_plain_graph(SMALL, collect_weights(random_model(SMALL)))
     made = {"plain": plain, "fp32": fused, "fp16": convert_to_fp16(fused)}
     return {name: graph.SerializeToString() for name, graph in made.items()}
 
@@ -46,10 +39,12 @@ def test_one_engine_for_all_gpus(graphs, api, dtype):
     assert len(engine) > 10_000
 
 
+@pytest.mark.slow
 def test_the_graph_without_our_functions_builds_too(graphs, api):
     assert build_ahead(graphs["plain"], 32, 1024, ["SM86"], api)
 
 
+@pytest.mark.slow
 def test_progress_is_told(graphs, api):
     steps = []
     profiles = [one.shape_profile() for one in split_into_classes(32, 1024)]

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from ......engine.bundle.writing import write_bundle
 from ......engine.errors import BackendError, BundleError
 from ......engine.runtime.gpu.kernels.launch import (
     Kernel,
@@ -13,7 +12,7 @@ from ......engine.runtime.gpu.kernels.launch import (
     find_archive,
 )
 from .....support.bundles import write_toy
-from .....support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
+from .....support.fake_gpu import SYMMETRIZE, FakeDriver, add_fake_kernels, pack_fake_archive
 
 ALL = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 
@@ -39,9 +38,7 @@ def test_older_code_will_do_unless_it_is_for_one_gpu():
 def test_a_bundle_keeps_them(tmp_path):
     toy = write_toy(tmp_path / "toy.mx")
     assert find_archive(toy, (8, 0)) is None
-    files = {name: toy.read_file(name) for name in toy.manifest.files}
-    files["kernels.sm_80.zip"] = pack_fake_archive(SYMMETRIZE)
-    bundle = write_bundle(tmp_path / "with.zip", toy.manifest, files)
+    bundle = add_fake_kernels(toy, tmp_path / "with.zip")
     assert find_archive(bundle, (8, 9)).entries["symmetrize", "fp32"] == SYMMETRIZE
     assert find_archive(bundle, (9, 0)).entries  # its PTX, translated
     assert find_archive(bundle, (7, 5)) is None

@@ -18,18 +18,21 @@ def check(interpreter, assert_close, inputs, heads, dtype, **options):
     assert_close(null, wanted[1], TOLERANCE["fp32"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", SIDES)
 def test_every_shape_and_type(name, dtype, interpreter, assert_close):
     check(interpreter, assert_close, leaky_attention_inputs(*SIDES[name], width=64), 2, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "heads"), [(20, 3), (32, 4), (48, 1), (96, 2), (128, 5)])
 def test_every_head_width_and_count(head, heads, interpreter, assert_close):
     inputs = leaky_attention_inputs([(9, 5), (3, 2)], 9, 5, heads * head)
     check(interpreter, assert_close, inputs, heads, "fp32")
 
 
+@pytest.mark.slow
 def test_the_longest_sentence_in_real_tiles(interpreter, assert_close):
     inputs = leaky_attention_inputs([(256, 256), (1, 256)], 256, 256, 64)
     check(interpreter, assert_close, inputs, 2, "fp32", tile=(32, 64))

@@ -15,6 +15,7 @@ def check(interpreter, assert_close, inputs, heads, dtype, **options):
     assert_close(found, static_attention(q, k, v, lengths, heads), TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", LENGTHS)
 def test_every_shape_and_type(name, dtype, interpreter, assert_close):
@@ -22,6 +23,7 @@ def test_every_shape_and_type(name, dtype, interpreter, assert_close):
     check(interpreter, assert_close, static_attention_inputs(lengths, size, 64), 2, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [20, 32, 48, 64, 96, 128])
 def test_every_head_width(head, interpreter, assert_close):
     check(interpreter, assert_close, static_attention_inputs([9, 4], 9, 2 * head), 2, "fp32")
@@ -32,11 +34,13 @@ def test_one_query_for_all_pairs(interpreter, assert_close):
     check(interpreter, assert_close, inputs, 2, "fp32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_packed_without_a_copy(dtype, interpreter, assert_close):
     check(interpreter, assert_close, static_attention_inputs([5, 7], 7, 64), 2, dtype, packed=True)
 
 
+@pytest.mark.slow
 def test_the_longest_sentence_in_real_tiles(interpreter, assert_close):
     inputs = static_attention_inputs([256, 130], 256, 32)
     check(interpreter, assert_close, inputs, 1, "fp32", tile=(64, 32))

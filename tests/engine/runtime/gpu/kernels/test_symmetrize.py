@@ -26,28 +26,33 @@ def check(interpreter, inputs, threshold=0.1, **options):
     return wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [1, 3])
 @pytest.mark.parametrize("name", SIDES)
 def test_every_shape(name, longest, interpreter):
     check(interpreter, symmetrize_inputs(*SIDES[name], longest=longest))
 
 
+@pytest.mark.slow
 def test_weights_in_any_order_of_axes(interpreter):
     check(interpreter, symmetrize_inputs([(5, 9), (3, 2)], 5, 9), turned=True)
 
 
+@pytest.mark.slow
 def test_the_longest_sentence(interpreter):
     # The interpreter's time goes by tiles: few large ones.
     wanted = check(interpreter, symmetrize_inputs([(256, 256)], 256, 256), tile=(64, 128))
     assert wanted.counts[0] > 1000
 
 
+@pytest.mark.slow
 def test_real_tiles_on_and_off_their_sizes(interpreter):
     tile = dict(list_variants(4, 64, "sm_80")[0].constants)
     inputs = symmetrize_inputs([(8, 32), (17, 33)], 17, 33)
     check(interpreter, inputs, tile=(tile["SRC"], tile["TGT"]))
 
 
+@pytest.mark.slow
 def test_a_window_counts_only_what_it_owns(interpreter):
     fwd, bwd, src_words, tgt_words, spans = symmetrize_inputs([(12, 9)], 12, 9)
     src_words[0, :4] = src_words[0, 10:] = -1
@@ -55,6 +60,7 @@ def test_a_window_counts_only_what_it_owns(interpreter):
     assert wanted.counts[0] and wanted.src.min() >= 4 and wanted.src.max() < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [1e-38, 0.999999])
 def test_everything_and_nothing_is_linked(threshold, interpreter):
     wanted = check(interpreter, symmetrize_inputs([(6, 7)], 6, 7), threshold)

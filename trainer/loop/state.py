@@ -42,7 +42,7 @@ from .schedules import batch_budget, fit_schedule, guidance_weight
 OWN = 0.5  # the lowest score of a link that a student teaches itself: its usual threshold
 
 
-class Trainer:
+class TrainingState:
     """A run in progress."""
 
     def __init__(self, config: RunConfig, run: Path, data: TrainingData, world: World) -> None:
@@ -63,8 +63,10 @@ class Trainer:
                 self.scaler.load_state_dict(self.progress.scaler)
         else:
             self.initialize_weights()
-        if world.rank == 0:
-            delete_rounds(run, self.progress.round)
+        for folder in (run / "cache").glob("round-*") if world.rank == 0 else ():
+            # Links of rounds that the run has not reached were another try's.
+            if int(folder.name.removeprefix("round-")) > self.progress.round:
+                shutil.rmtree(folder)
         if train.ema and self.averaged is None:
             self.averaged = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         # The network lives inside its loss, so that devices exchange the gradients of one module.
@@ -143,12 +145,12 @@ class Trainer:
         if not number or self.data.links is None:
             return self.data.links
         folder = self.run / "cache" / f"round-{number}"
-        if self.world.rank == 0 and not (folder / "key.json").exists():
+        if self.world.rank == 0 and not (folder / "offsets.bin").exists():
             monitor.note(f"round {number + 1}: finding the network's own links to learn from")
             with self.use_averaged_weights():
                 own = word_links(self.model, self.data.train, OWN, self.world.device)
                 both = average_teachers([self.data.links.iterate_pairs(), own])
-                write_links(folder, both, {"step": self.progress.step})
+                write_links(folder, both)
         self.world.any(False)  # the others wait here
         return TeacherLinks(folder)
 
@@ -187,7 +189,7 @@ class Trainer:
         with self.use_averaged_weights():
             if data.valid and isinstance(model, MaskAlign):
                 result |= measure_prediction(model, data.valid, device)
-            elif data.valid and data.valid_links:
+            elif data.valid and data.valid_links and isinstance(model, Student):
                 result |= compare_with_teacher(model, data.valid, data.valid_links, device)
             if data.gold:
                 threshold = self.config.train.threshold
@@ -204,13 +206,6 @@ class Trainer:
         save_checkpoint(self.run, step, self.model, self.averaged, self.optimizer, state)
         best = self.progress.best(train.average, train.select)
         prune_checkpoints(self.run, train.keep, set(best))
-
-
-def delete_rounds(run: Path, reached: int) -> None:
-    """Delete links of rounds that the run has not reached: they were another try's."""
-    for folder in (run / "cache").glob("round-*"):
-        if int(folder.name.removeprefix("round-")) > reached:
-            shutil.rmtree(folder)
 
 
 def divergence_error(what: str, step: int) -> MxError:

@@ -70,6 +70,7 @@ def test_the_wheel_imports(wheel, tmp_path):
     assert all(str(tmp_path) in path for path in found)
 
 
+@pytest.mark.slow
 def test_the_base_install_is_the_engine_alone(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     lines = wheel.read(name).decode().split("\n")

@@ -33,6 +33,7 @@ def check_compiled(made: kernels.CompiledKernel, architecture: str) -> None:
     assert ".loc" not in made.ptx and ".file" not in made.ptx  # no folder names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_for_every_architecture(architecture: str) -> None:
     for variant in list_variants(4, 64, architecture):

@@ -19,7 +19,7 @@ from .measure_style import ROOT
 # A file, a name in it, and the file that defines the name.
 LOOKUPS = (
     ("tests/engine/test_aligner.py", "Aligner", "engine/aligner.py"),
-    ("benchmarks/systems.py", "read_lines", "engine/text/files.py"),
+    ("benchmarks/long_lines.py", "Aligner", "engine/aligner.py"),
     ("trainer/teachers/teachers.py", "MxError", "engine/errors.py"),
     ("export/bundling.py", "Bundle", "engine/bundle/bundle.py"),
     ("engine/align/pipeline.py", "Pairs", "engine/types.py"),

@@ -299,6 +299,7 @@ def test_what_crosses_each_split(found, places):
         assert table[rows == a, columns == b] == pytest.approx(crossing, abs=1e-4)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(linked(), st.lists(st.sampled_from(["a", "b", ",", ".", '"']), min_size=91, max_size=91))
 def test_parts_divide_both_sides(found, words):

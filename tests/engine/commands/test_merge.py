@@ -129,6 +129,7 @@ def test_shards_that_are_preempted_at_random(work, tmp_path):
     merged(*tmp_path.iterdir(), "-o", tmp_path / "links")  # once more, over the first
 
 
+@pytest.mark.slow
 def test_missing_and_unfinished_shards(shards, tmp_path):
     found = shards(3, "links.{}", (1, 3))
     out = tmp_path / "links"

@@ -73,6 +73,7 @@ def text(browser, selector: str) -> str:
 # ---- links ----
 
 
+@pytest.mark.slow
 def test_the_links_drawn_are_the_links(browser, tmp_path):
     views = [pair(1), pair(2)]
     show(browser, tmp_path, *views)

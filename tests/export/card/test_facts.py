@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from ....engine.bundle.bundle import Bundle
@@ -51,6 +52,7 @@ def test_the_card_tells_what_it_was_told(tmp_path):
     assert bundle.manifest.training["text"] == "abc" and "limits" in bundle.manifest.training
 
 
+@pytest.mark.slow
 def test_aer_is_measured_on_the_test_pairs(tmp_path):
     files = []
     for name, text in (("src", "x1 x2 x3\n"), ("tgt", "y1 y2 y3\n"), ("gold", "0-0 1-1 2p2\n")):

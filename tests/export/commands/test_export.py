@@ -36,6 +36,7 @@ def exported(random_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return path, result
 
 
+@pytest.mark.slow
 def test_the_bundle(random_run: Path, exported: tuple[Path, Result]) -> None:
     bundle = Bundle.load(exported[0])
     assert bundle.languages == ("de", "en")
@@ -71,6 +72,7 @@ def test_every_graph_gives_pytorch_scores(random_run: Path, exported: tuple[Path
         np.testing.assert_allclose(found, wanted, atol=allowed)
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bundle(
     random_run: Path, exported: tuple[Path, Result], tmp_path: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_the_same_run_gives_the_same_bundle(
         assert first.read_graph(dtype) == again.read_graph(dtype)
 
 
+@pytest.mark.slow
 def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", joint_vocab=False, tied=False, norm="post")
     lines = {"src": "x1 x2 x3\n" * 3, "tgt": "y1 y2 y3\n" * 3, "gold": "0-0 1-1 2p2\n" * 3}
@@ -98,6 +101,7 @@ def test_separate_vocabularies_gold_and_zip(tmp_path: Path) -> None:
     assert bundle.languages == ("und", "und")
 
 
+@pytest.mark.slow
 def test_without_any_text(random_run: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(random_run, bare, ignore=shutil.ignore_patterns("cache"))
@@ -158,6 +162,7 @@ def test_a_graph_that_differs_is_not_exported(
     assert "the fp32 graph differs from the PyTorch model" in said
 
 
+@pytest.mark.slow
 def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +185,7 @@ def test_an_attention_that_is_not_recognised(
     assert "0 mx.MaskedAttention instead of 4" in said
 
 
+@pytest.mark.slow
 def test_int8_that_is_not_good_enough_is_left_out(
     random_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert "--dtype" in done.stdout
 
 
+@pytest.mark.slow
 def test_kernels_go_into_the_bundle(random_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     path = tmp_path / "gpu.mx"

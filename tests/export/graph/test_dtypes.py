@@ -25,6 +25,7 @@ def quantize(graph: onnx.ModelProto) -> onnx.ModelProto:
     return convert_to_int8(graph, find_ranges(graph, single))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [convert_to_fp16, quantize], ids=["fp16", "int8"])
 def test_valid_and_close(variant: ModelConfig, make) -> None:
     graph = make(fuse_random(variant))

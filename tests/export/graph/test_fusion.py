@@ -18,6 +18,7 @@ from ....trainer.config import ModelConfig
 from ...support.random_runs import SMALL, random_model
 
 
+@pytest.mark.slow
 def test_every_attention_is_found(variant: ModelConfig) -> None:
     graph, counts = fuse_attention(
         build_plain_graph(variant, collect_weights(random_model(variant))), variant

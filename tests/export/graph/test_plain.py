@@ -15,6 +15,7 @@ from ....trainer.config import ModelConfig
 from ...support.random_runs import SMALL, random_model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
 def test_same_as_torch(variant: ModelConfig, fused: bool) -> None:
     model = random_model(variant)

@@ -108,6 +108,7 @@ def test_norms_are_those_of_the_network(trained):
     assert null["transformed"] == pytest.approx(wanted, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_observer_sees_what_the_model_does(trained):
     observer, _ = analysis_cli.load_observer(trained)
     found = observer(["w1", "w2"], ["Größe1", "Größe2", "Größe3"])

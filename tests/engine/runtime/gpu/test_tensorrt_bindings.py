@@ -76,6 +76,7 @@ def test_the_list_of_names_is_whole():
     assert used - ours - {"context"} <= {name for names in MEMBERS.values() for name in names}
 
 
+@pytest.mark.slow
 def test_plugins_are_registered_once_and_for_each_model(said):
     assert said["ops"] == ["LeakyAttention", "StaticAttention"]
     assert said["again"] and said["other"]

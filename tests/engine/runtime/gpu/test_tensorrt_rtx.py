@@ -32,6 +32,7 @@ def graphs() -> dict[str, bytes]:
     return {name: graph.SerializeToString() for name, graph in made.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_one_engine_for_all_gpus(graphs, api, dtype):
     """Every architecture it knows in one engine, with two length classes of dynamic shapes."""

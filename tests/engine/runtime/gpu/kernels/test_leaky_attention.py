@@ -38,6 +38,7 @@ def test_the_longest_sentence_in_real_tiles(interpreter, assert_close):
     check(interpreter, assert_close, inputs, 2, "fp32", tile=(32, 64))
 
 
+@pytest.mark.slow
 def test_null_is_optional(interpreter):
     inputs = leaky_attention_inputs([(3, 2)], 3, 2, 32)
     weights, null = interpreter(run_leaky_attention, *inputs, 1, "fp32", with_null=False)

@@ -20,7 +20,7 @@ from .measure_style import ROOT
 LOOKUPS = (
     ("tests/engine/test_aligner.py", "Aligner", "engine/aligner.py"),
     ("benchmarks/long_lines.py", "Aligner", "engine/aligner.py"),
-    ("trainer/teachers/teachers.py", "MxError", "engine/errors.py"),
+    ("trainer/teachers/teachers.py", "StatisticalAligner", "engine/statistical/aligner.py"),
     ("export/bundling.py", "Bundle", "engine/bundle/bundle.py"),
     ("engine/align/pipeline.py", "Pairs", "engine/types.py"),
     ("__init__.py", "StatisticalAligner", "engine/statistical/aligner.py"),

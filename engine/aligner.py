@@ -30,7 +30,7 @@ from .jobs.corpus_options import CorpusOptions, CorpusSummary, find_targets, for
 from .jobs.output_files import OutputFiles
 from .links.average import MEAN_THRESHOLDS, MIN_MODEL_SCORE, LinkAverager
 from .links.formats import LinkFormat
-from .options import output_settings
+from .options import make_options, output_settings
 from .runtime.backends import Backend, GpuOptions, choose_backend, count_cores
 from .storage import atomic_write
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
@@ -165,6 +165,7 @@ class Aligner:
         self,
         src: str | Path,
         tgt: str | Path | None = None,
+        output: str | Path | None = None,
         *,
         on_progress: Callable[[Counts, int], None] | None = None,
         **options: Any,
@@ -178,13 +179,15 @@ class Aligner:
             src: one sentence per line, or without `tgt` one pair per line; "-" is standard input;
                 .gz and .zst are unpacked.
             tgt: the other side.
+            output: the file of links; None is standard output.
             on_progress: called after each chunk with all counts so far, and how many of the pairs
                 earlier runs had done.
-            options: fields of `CorpusOptions`, such as output="corpus.links" (None: standard
-                output), format="jsonl", scores="corpus.scores", tokenize=True, shard=(1, 4),
-                average=["other.links"], report="report.json", html="page.html", resume=False.
+            options: other fields of `CorpusOptions`, such as format="jsonl", tokenize=True,
+                scores="corpus.scores", shard=(1, 4), average=["other.links"],
+                report="report.json", html="page.html", resume=False.
         """
-        chosen = CorpusOptions(**options)
+        output = None if output is None else str(output)
+        chosen = make_options(CorpusOptions, {**options, "output": output})
         src, tgt = str(src), None if tgt is None else str(tgt)
         targets = find_targets(src, tgt, chosen)
         aligner = self._with_average(chosen.average)
@@ -258,7 +261,7 @@ class Aligner:
             raise MxError(
                 "--chunk-pairs and --batch-tokens would change the links of the "
                 f"{self.backend.dtype} model on {self.backend.name}, whose pairs influence "
-                "each other; leave them out or give --backend cpu --dtype fp32"
+                "each other; leave them out or give --backend cpu"
             )
         size = options.chunk_pairs or CHUNK
         return ChunkReader(

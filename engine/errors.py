@@ -1,5 +1,8 @@
-"""What a user can get wrong, as exceptions: one line that says what was wanted, what was found,
-where, and what to do. Commands print it without a traceback and exit with code 2."""
+"""What a user can get wrong, as exceptions.
+
+The message is one line: what was wanted, what was found, where, and what to do. Commands print it
+without a traceback and exit with code 2.
+"""
 
 
 class MxError(Exception):

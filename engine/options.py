@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import MxError
+
+Options = TypeVar("Options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,15 @@ def output_settings(options: Any) -> dict[str, Any]:
     fields = dataclasses.fields(options)
     marked = [f.name for f in fields if f.metadata.get("flag", Flag("")).changes_output]
     return {name: getattr(options, name) for name in marked}
+
+
+def make_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Build options from keywords of a caller; an unknown one is an error that lists all."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        raise MxError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
+    return kind(**values)
 
 
 def strip_optional(kind: Any) -> Any:

@@ -37,7 +37,8 @@ def describe_option(option: click.Option) -> str:
     if isinstance(option.type, (click.IntRange, click.FloatRange)):
         low, high = option.type.min, option.type.max
         low = "" if low is None else f"{low}<" if option.type.min_open else f"{low}<="
-        values += f" ({low}x{'' if high is None else f'<={high}'})"
+        high = "" if high is None else f"<{high}" if option.type.max_open else f"<={high}"
+        values += f" ({low}x{high})"
     values += " each" if option.nargs > 1 else ""
     values += ", several times" if option.multiple else ""
     default = getattr(option, "declared_default", None)

@@ -13,6 +13,7 @@ from typing import Any
 from ..alignment import Alignment, build_alignments, chunk_sentences, unzip_pairs
 from ..errors import InputError, MxError
 from ..links.formats import LinkFormat
+from ..options import make_options
 from ..text.files import open_output, read_pairs
 from ..types import Words
 from ..version import __version__
@@ -65,7 +66,9 @@ class StatisticalAligner:
                 still be aligned), ibm1_rounds and hmm_rounds (without and with word order).
         """
         chunks = chunk_sentences(src, tgt, _LEARN_CHUNK)
-        return cls(learn_model(chunks, LearningSettings(**settings), on_progress), threshold)
+        return cls(
+            learn_model(chunks, make_options(LearningSettings, settings), on_progress), threshold
+        )
 
     @classmethod
     def learn_files(cls, src: str | Path, tgt: str | Path, **settings: Any) -> StatisticalAligner:
@@ -113,7 +116,7 @@ class StatisticalAligner:
         self,
         src: str | Path,
         tgt: str | Path,
-        output: str | Path,
+        output: str | Path = "-",
         *,
         scores: str | Path | None = None,
         on_progress: OnProgress = lambda message: None,

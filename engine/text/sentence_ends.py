@@ -171,6 +171,7 @@ _CODES = _WordCodes()
 
 
 def _encode_word(word: str) -> int:
+    """Return the code of a word: its kind, and what it may close."""
     if word[-1:].isalnum() and "&" not in word:
         return NO_MARK  # as nearly all words
     # SentencePiece writes ▁ for a space, Moses `&quot;` for a quote; some text was escaped twice.

@@ -239,3 +239,8 @@ def test_files_are_averaged_shown_and_reported(path, aligner, corpus_files):
 def test_options_for_files_that_cannot_be(aligner, corpus_files, options, message):
     with pytest.raises(MxError, match=message):
         aligner.align_files("c.src", "c.tgt", **options)
+
+
+def test_a_misspelt_option_is_named(path):
+    with pytest.raises(MxError, match="no option 'outptu'; there are separator, "):
+        Aligner.load(path).align_files("c.src", "c.tgt", outptu="links")

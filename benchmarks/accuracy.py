@@ -37,7 +37,7 @@ from ..engine.links.link_files import parse_links, read_link_file
 from ..engine.links.scoring import MEASURES, bootstrap_intervals, count_sentences, score_counts
 from ..engine.text.files import read_lines, read_pairs
 from . import records, systems, watch
-from .systems import ALIGN, BOTH, TRAIN, Plan, System, Text
+from .systems import ALIGN, BOTH, TRAIN, System, SystemPlan, Text
 
 PACKAGES = ("mx-align", "numpy", "onnxruntime", "torch")
 
@@ -142,7 +142,7 @@ def measure_system(
     }
 
 
-def phase_costs(plan: Plan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any]:
+def phase_costs(plan: SystemPlan, costs: dict[str, watch.Cost], pairs: int) -> dict[str, Any]:
     """Return the costs by phase; one that learns while it aligns is as fast as both together."""
     result: dict[str, Any] = {what: cost.round_values() for what, cost in costs.items()}
     if plan.trained:
@@ -164,7 +164,7 @@ def add_earlier_seconds(cost: dict[str, float], before: dict[str, float]) -> dic
     return {**rest, "wall": round(cost["wall"] + before["wall"], 1)}
 
 
-def measure_quality(text: Text, plan: Plan) -> dict[str, Any]:
+def measure_quality(text: Text, plan: SystemPlan) -> dict[str, Any]:
     """Return AER, precision and recall in percent with 95 % intervals, by the best way to join."""
     gold = read_link_file(str(text.gold)).fit_length(text.gold_pairs, str(text.src)).sentences
     lines = plan.aligned or text.pairs

@@ -43,7 +43,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SystemPlan:
     """Commands, and the files of links they leave: one, or one for each direction."""
 
     phases: list[Phase]
@@ -65,13 +65,13 @@ class Options:
     speed_pairs: int | None = None  # a model aligns no more than these for its speed
 
 
-System = Callable[[Text, Path, Options], Plan]
+System = Callable[[Text, Path, Options], SystemPlan]
 
 
 # ---- the peers ----
 
 
-def plan_eflomal(text: Text, out: Path, options: Options) -> Plan:
+def plan_eflomal(text: Text, out: Path, options: Options) -> SystemPlan:
     """Plan eflomal; GPL, so only ever a program beside ours."""
     program = find_program(options.python, "eflomal-align", "pip install eflomal")
     fwd, bwd = out / "fwd", out / "bwd"
@@ -80,10 +80,10 @@ def plan_eflomal(text: Text, out: Path, options: Options) -> Plan:
         "-f", str(fwd), "-r", str(bwd),
     )  # fmt: skip
     version = peer_version(options.python, "eflomal")
-    return Plan([Phase(BOTH, command)], (fwd, bwd), f"eflomal|v:{version}|model:3")
+    return SystemPlan([Phase(BOTH, command)], (fwd, bwd), f"eflomal|v:{version}|model:3")
 
 
-def plan_fast_align(text: Text, out: Path, options: Options) -> Plan:
+def plan_fast_align(text: Text, out: Path, options: Options) -> SystemPlan:
     """Plan the authors' program, if it is on PATH."""
     program = find_program(options.python, "fast_align", "build github.com/clab/fast_align")
     flags = (program, "-i", str(text.joint), "-d", "-o", "-v")
@@ -92,10 +92,10 @@ def plan_fast_align(text: Text, out: Path, options: Options) -> Plan:
         Phase(BOTH, flags, stdout=fwd),
         Phase(BOTH, (*flags, "-r"), stdout=bwd),
     ]
-    return Plan(phases, (fwd, bwd), "fast_align|-d -o -v")
+    return SystemPlan(phases, (fwd, bwd), "fast_align|-d -o -v")
 
 
-def plan_systran(text: Text, out: Path, options: Options) -> Plan:
+def plan_systran(text: Text, out: Path, options: Options) -> SystemPlan:
     """Plan fast_align through systran-align, which joins the directions itself."""
     version = peer_version(options.python, "systran-align")
     script = (options.python, str(Path(__file__).with_name("systran.py")))
@@ -105,7 +105,7 @@ def plan_systran(text: Text, out: Path, options: Options) -> Plan:
         Phase(ALIGN, (*script, "align", fwd, bwd, str(text.src), str(text.tgt), links)),
     ]
     signature = f"systran-align|v:{version}|-d -o -v"
-    return Plan(phases, (out / "links",), signature, method="its own")
+    return SystemPlan(phases, (out / "links",), signature, method="its own")
 
 
 def peer_system(template: str) -> System:
@@ -114,12 +114,14 @@ def peer_system(template: str) -> System:
     if not directed and "{out}" not in template:
         raise MxError(f"the peer's command must have {{out}}, or {{fwd}} and {{bwd}}: {template}")
 
-    def plan(text: Text, out: Path, options: Options) -> Plan:
+    def plan(text: Text, out: Path, options: Options) -> SystemPlan:
         names = ("fwd", "bwd") if directed else ("out",)
         files = {name: out / name for name in names}
         given = {"src": text.src, "tgt": text.tgt, "joint": text.joint, **files}
         line = template.format(**{name: shlex.quote(str(path)) for name, path in given.items()})
-        return Plan([Phase(BOTH, ("sh", "-c", line))], tuple(files.values()), f"peer|{template}")
+        return SystemPlan(
+            [Phase(BOTH, ("sh", "-c", line))], tuple(files.values()), f"peer|{template}"
+        )
 
     return plan
 
@@ -148,18 +150,20 @@ def peer_version(python: str, package: str) -> str:
 # ---- ours ----
 
 
-def plan_statistical(text: Text, out: Path, options: Options) -> Plan:
+def plan_statistical(text: Text, out: Path, options: Options) -> SystemPlan:
     """Plan our statistical aligner, mx-seed."""
     links, scores = out / "links", out / "scored.links"
     files = text.src, text.tgt, "-o", links, "--scores", scores
     command = module_command("mx_align.engine.commands.seed", *files, "--lowercase")
-    return Plan([Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own")
+    return SystemPlan(
+        [Phase(BOTH, command)], (links,), f"mx-seed|v:{__version__}", method="its own"
+    )
 
 
 def bundle_system(path: Path, averaged: tuple[Path, ...] = ()) -> System:
     """Return a model that was trained before, or its average with files of scored links."""
 
-    def plan(text: Text, out: Path, options: Options) -> Plan:
+    def plan(text: Text, out: Path, options: Options) -> SystemPlan:
         src, tgt, aligned = take_tail(text, out, options.speed_pairs)
         model, links = Bundle.load(path), out / "links"
         command = align_command(src, tgt, path, links)
@@ -173,7 +177,7 @@ def bundle_system(path: Path, averaged: tuple[Path, ...] = ()) -> System:
         default = model.manifest.default_dtype
         graph = model.manifest.files[model.manifest.graphs[default]].size
         cost = model.manifest.training.get("cost", {})
-        return Plan(
+        return SystemPlan(
             [Phase(ALIGN, command)],
             (links,),
             f"mx-align|v:{__version__}|model:{model.name}#{model.digest[:8]}|prec:{default}"
@@ -191,7 +195,7 @@ def bundle_system(path: Path, averaged: tuple[Path, ...] = ()) -> System:
 def training_system(flags: str) -> System:
     """Return a model that is trained now, with these flags of mx-train; resumes after a kill."""
 
-    def plan(text: Text, out: Path, options: Options) -> Plan:
+    def plan(text: Text, out: Path, options: Options) -> SystemPlan:
         run, model = out / "run", out / "model.mx"
         threads = ("--threads", str(options.threads)) if options.threads else ()
         learn = module_command(
@@ -199,7 +203,7 @@ def training_system(flags: str) -> System:
         )
         src, tgt, aligned = take_tail(text, out, options.speed_pairs)
         links = out / "links"
-        return Plan(
+        return SystemPlan(
             [
                 Phase(TRAIN, (*learn, *shlex.split(flags))),
                 Phase(TRAIN, export_command(run, model)),

@@ -35,7 +35,7 @@ from .blocks import Ints, PairBlock, SentenceIds
 
 
 @dataclass
-class Direction:
+class HmmDirection:
     """What a direction knows besides translations: its empty word and how it moves."""
 
     null: Floats  # (words + 1,) probability of a word given the empty word; last: an unknown word
@@ -46,7 +46,7 @@ class Direction:
 
 @dataclass
 class MoveCounts:
-    """Expected counts of moves, as in Direction."""
+    """Expected counts of moves, as in HmmDirection."""
 
     jump: npt.NDArray[np.float64]
     start: npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def hmm_posteriors(
     null: Floats,  # (T, B), anything in padding
     n_states: Ints,
     n_steps: Ints,
-    direction: Direction,
+    direction: HmmDirection,
     null_prob: float,
     moves: MoveCounts | None = None,
 ) -> Floats:
@@ -131,7 +131,7 @@ def _jump_widths(n: int, max_jump: int) -> Ints:
     return np.asarray(widths + max_jump)
 
 
-def _end_weights(direction: Direction, n_states: Ints, S: int) -> tuple[Floats, Floats]:
+def _end_weights(direction: HmmDirection, n_states: Ints, S: int) -> tuple[Floats, Floats]:
     """Return (B, S) weights of the first and of the last state."""
     max_jump = len(direction.start) - 1
     places = np.arange(S)
@@ -173,8 +173,8 @@ def smooth_counts(counts: npt.NDArray[np.float64], share: float, tails: Sequence
 class HmmPair:
     """The two directions together: all that an E-step needs besides the translations."""
 
-    fwd: Direction
-    bwd: Direction
+    fwd: HmmDirection
+    bwd: HmmDirection
     null_prob: float
     moves_matter: bool = False  # else IBM model 1
 

@@ -26,7 +26,7 @@ from ..errors import InputError, MxError
 from ..types import Floats, Pairs
 from . import blocks
 from .blocks import Ints, SentenceIds
-from .hmm import Direction, HmmPair, MoveCounts, smooth_counts
+from .hmm import HmmDirection, HmmPair, MoveCounts, smooth_counts
 from .model import LEAST_PROBABILITY, StatisticalModel
 from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes, prefix_shares
@@ -131,7 +131,7 @@ class _Learner:
         jump = np.exp(-0.5 * np.abs(np.arange(-max_jump, max_jump + 1) - 1)).astype(np.float32)
         end = np.exp(-0.5 * np.arange(max_jump + 1)).astype(np.float32)
         fwd, bwd = (
-            Direction(np.ones(len(n) + 1, np.float32), jump, end, end)
+            HmmDirection(np.ones(len(n) + 1, np.float32), jump, end, end)
             for n in reversed(self.occurrences)
         )
         return HmmPair(fwd, bwd, self.settings.null_prob)

@@ -41,7 +41,7 @@ import numpy.typing as npt
 from ..errors import InputError, MxError
 from ..storage import atomic_write
 from .blocks import pair_keys, split_keys
-from .hmm import Direction, HmmPair
+from .hmm import HmmDirection, HmmPair
 from .model import StatisticalModel
 from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes
@@ -200,7 +200,7 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
         # The recursion divides by sums of these.
         _require(arrays[name].min() > 0, f"a weight of {name} is 0")
     fwd, bwd = (
-        Direction(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(Direction)})
+        HmmDirection(**{f.name: arrays[f"{side}_{f.name}"] for f in fields(HmmDirection)})
         for side in ("fwd", "bwd")
     )
     return StatisticalModel(

@@ -281,7 +281,7 @@ class Decoder(nn.Module):
         return additive_mask((keys & (others | alone[:, None, None]))[:, None]), alone
 
 
-class Direction(nn.Module):
+class DirectionNetwork(nn.Module):
     """Encoder and decoder that predict one side from the other side and from itself."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -299,11 +299,11 @@ class MaskAlign(nn.Module):
         self.src_embedding = self.tgt_embedding = nn.Embedding(config.src_vocab, config.width)
         if not config.joint_vocab:
             self.tgt_embedding = nn.Embedding(config.tgt_vocab, config.width)
-        self.fwd = self.bwd = Direction(config)
+        self.fwd = self.bwd = DirectionNetwork(config)
         if config.tied:  # all weights are shared but the side vectors, which say what is source
             self.side = nn.Parameter(torch.randn(2, config.width) * config.width**-0.5)
         else:
-            self.bwd = Direction(config)
+            self.bwd = DirectionNetwork(config)
         self.reset_weights()
 
     def reset_weights(self) -> None:

@@ -172,7 +172,7 @@ class TensorrtApi:
     def _new_monitor(self, progress: BuildProgress) -> Any:
         trt = self._trt
 
-        class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
+        class BuildMonitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
             def __init__(self) -> None:
                 trt.IProgressMonitor.__init__(self)
                 self.sizes: dict[str, int] = {}
@@ -187,7 +187,7 @@ class TensorrtApi:
             def phase_finish(self, name: str) -> None:
                 self.sizes.pop(name, None)
 
-        return Monitor()
+        return BuildMonitor()
 
     # ---- our kernels as plugins ----
 

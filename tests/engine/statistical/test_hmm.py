@@ -43,7 +43,7 @@ def test_posteriors_match_enumeration_also_in_padding():
         emission[:t, b, :s] = rng.random((t, s))
         null[:t, b] = rng.random(t)
     weights = [rng.random(n).astype(np.float32) + 0.1 for n in (5, 3, 3)]
-    direction = hmm.Direction(null, *weights)
+    direction = hmm.HmmDirection(null, *weights)
     got = hmm.hmm_posteriors(emission.copy(), null, n_states, n_steps, direction, null_prob)
     for b, (s, t) in enumerate(sizes):
         jump = direction.jump[hmm._jump_widths(s, max_jump)]
@@ -60,7 +60,7 @@ def test_ibm1_is_the_hmm_without_preferences():
     rng = np.random.default_rng(4)
     emission = rng.random((3, 1, 2)).astype(np.float32)
     null = rng.random((3, 1)).astype(np.float32)
-    even = hmm.Direction(null, *(np.ones(n, np.float32) for n in (3, 2, 2)))
+    even = hmm.HmmDirection(null, *(np.ones(n, np.float32) for n in (3, 2, 2)))
     sizes = np.array([2]), np.array([3])
     by_hmm = hmm.hmm_posteriors(emission.copy(), null, *sizes, even, 0.2)
     by_ibm1 = hmm.ibm1_posteriors(emission.copy(), null, sizes[0], 0.2)

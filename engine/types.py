@@ -143,6 +143,10 @@ class Links:
         )  # fmt: skip
 
 
+# Finds the links of some pairs without a model.
+LinkFinder = Callable[[Pairs], Links]
+# Makes one set of links of a model's and those of statistics, for the same pairs.
+LinkJoin = Callable[[Links, Links], Links]
 # Changes the links of a chunk, in the user's order of sides, before they are rendered.
 LinkChange = Callable[[Pairs, Links], Links]
 # Makes one item for each pair of the chunk: a line, an `Alignment`.

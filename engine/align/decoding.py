@@ -8,8 +8,9 @@ source word, target word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -182,6 +183,20 @@ def link_words(rule: LinkRule, found: list[BatchLinks], src: Pieces, tgt: Pieces
         links,
         src_null=_pool_nulls([batch.src_null for batch in found], src),
         tgt_null=_pool_nulls([batch.tgt_null for batch in found], tgt),
+    )
+
+
+def join_parts(parts: Sequence[Links]) -> Links:
+    """Return the links of consecutive groups of pairs as those of all of them."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(len(part.src) for part in parts)])
+    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
+    columns = ("src", "tgt", "score", "sure", "src_null", "tgt_null")
+    values: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in columns}
+    return Links(
+        np.concatenate([[0], *offsets]),
+        **{name: None if of[0] is None else np.concatenate(of) for name, of in values.items()},
     )
 
 

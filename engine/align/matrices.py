@@ -11,30 +11,31 @@ from ..runtime.model_graph import OUTPUTS
 from ..runtime.reference import pool_words
 from ..types import Floats, Pairs, Words
 from .batching import pack_batch, plan_batches
-from .pipeline import ChunkWork, Recipe, run_batches
+from .pipeline import ModelPass, ModelSettings
 
 # Cells of a matrix over pieces: three of them take 768 MB.
 _MAX_CELLS = 1 << 26
 
 
-def compute_matrices(recipe: Recipe, src: Words, tgt: Words) -> dict[str, Floats]:
+def compute_matrices(model: ModelSettings, src: Words, tgt: Words) -> dict[str, Floats]:
     """Return scores, fwd, bwd (source words, target words), src_null and tgt_null of a pair.
 
     Sides are the model's. A cell is the highest of its pieces, 0 between two parts of a long pair;
     a word without pieces on the other side has no partner for sure.
     """
-    work = ChunkWork(replace(recipe, swapped=False, change=None), Pairs(0, [src], [tgt]))
+    work = ModelPass(replace(model, swapped=False), Pairs(0, [src], [tgt]))
     batches = work.prepare()
     src_pieces, tgt_pieces = work.src, work.tgt
     n_src, n_tgt = len(src_pieces.ids), len(tgt_pieces.ids)
     if n_src * n_tgt > _MAX_CELLS:
         raise MxError(f"{n_src} x {n_tgt} pieces are too many for a full matrix; use align")
-    run_batches(work, batches)
+    for batch in batches:  # which grow on the way
+        batches += work.run(batch)
     cells = {name: np.zeros((n_src, n_tgt), np.float32) for name in ("scores", "fwd", "bwd")}
     fwd_null, bwd_null = np.ones(n_tgt, np.float32), np.ones(n_src, np.float32)
     # The last units are the parts, if the pair was split.
-    for planned in plan_batches(work.units[-1], recipe.batch_tokens):
-        outputs = recipe.backend.run(pack_batch(planned, src_pieces, tgt_pieces), OUTPUTS)
+    for planned in plan_batches(work.units[-1], model.batch_tokens):
+        outputs = model.backend.run(pack_batch(planned, src_pieces, tgt_pieces), OUTPUTS)
         units = planned.units
         for row in range(len(units.pair)):
             # A window of pieces 40..100 that owns 50..90 fills rows 50..90 of the whole matrix with

@@ -18,7 +18,7 @@ from typing import Any
 import onnxruntime
 
 from ..engine.align.batching import pack_batch
-from ..engine.align.pipeline import ChunkWork, run_batches, stream_chunks
+from ..engine.align.pipeline import ModelPass, stream_chunks
 from ..engine.aligner import Aligner
 from ..engine.links.formats import LinkFormat
 from ..engine.text.corpus import ChunkReader, ParallelFiles
@@ -61,11 +61,12 @@ def time_call(work: Any) -> tuple[float, float]:
 
 def make_batches(aligner: Aligner, chunks: list[Pairs]) -> list[Batch]:
     """Return the batches that the engine makes of these chunks."""
-    recipe = aligner.make_recipe([LinkFormat("pharaoh")])
     found = []
     for pairs in chunks:
-        work = ChunkWork(recipe, pairs)
-        every = run_batches(work, work.prepare())
+        work = ModelPass(aligner.make_settings(), pairs)
+        every = work.prepare()
+        for planned in every:  # which grow on the way
+            every += work.run(planned)
         found += [pack_batch(planned, work.src, work.tgt) for planned in every]
     return found
 

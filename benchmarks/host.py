@@ -22,7 +22,7 @@ import numpy as np
 
 from ..engine.align import pipeline
 from ..engine.align.decoding import LinkRule
-from ..engine.align.pipeline import ChunkWork, Recipe, stream_chunks
+from ..engine.align.pipeline import ModelSettings, Recipe, run_chunk, stream_chunks
 from ..engine.links.formats import LinkFormat
 from ..engine.text import corpus
 from ..engine.text.corpus import ChunkReader, ParallelFiles
@@ -103,9 +103,7 @@ def profile_stages(recipe: Recipe, reader: ChunkReader, chunks: int) -> dict[str
     clock.wrap(sys.modules[__name__], "join_lines", "join lines")
     pairs, start = 0, time.thread_time()
     for chunk in islice(reader.read_chunks(), chunks):
-        work = ChunkWork(recipe, chunk)
-        pipeline.run_batches(work, work.prepare())
-        join_lines(work.result)
+        join_lines(run_chunk(recipe, chunk))
         pairs += len(chunk.src)
     total = time.thread_time() - start
     stages = dict(clock.seconds)
@@ -130,10 +128,10 @@ def main() -> None:
     gc.set_threshold(200_000, 20, 100)  # as the command does
     tokenizer = PieceTokenizer(options.vocab, lowercase=True)
     backend = InstantBackend(options.threads, options.batch_tokens)
-    recipe = Recipe(
-        backend, (tokenizer, tokenizer), 256, LinkRule(), LinkRule(), [LinkFormat("pharaoh")],
-        options.batch_tokens,
-    )  # fmt: skip
+    model = ModelSettings(
+        backend, (tokenizer, tokenizer), 256, LinkRule(), LinkRule(), options.batch_tokens
+    )
+    recipe = Recipe([LinkFormat("pharaoh")], model)
     chunks = -(-options.pairs // options.chunk)
     rates, cpu = [], []
     for _ in range(options.repeat):

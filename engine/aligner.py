@@ -20,7 +20,7 @@ import numpy as np
 from .align import long_pairs
 from .align.decoding import MODES, SOFT, LinkRule
 from .align.matrices import compute_matrices
-from .align.pipeline import FinishedChunk, Recipe, run_chunk, stream_chunks
+from .align.pipeline import FinishedChunk, ModelSettings, Recipe, run_chunk, stream_chunks
 from .alignment import Alignment, SoftAlignment, build_alignments, chunk_sentences, sentence_words
 from .bundle.bundle import Bundle
 from .bundle.installed import find_bundle
@@ -35,7 +35,7 @@ from .runtime.backends import Backend, GpuOptions, choose_backend, count_cores
 from .storage import atomic_write
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
 from .text.files import open_output
-from .text.words import split_words, tokenize_line
+from .text.tokens.detection import TokenPlan
 from .types import Counts, Link, Pairs, Renderer, Words
 from .version import __version__
 
@@ -145,7 +145,7 @@ class Aligner:
         """Return all scores and weights of one pair, as matrices over its words."""
         sides = [sentence_words(src), sentence_words(tgt)]
         first, second = reversed(sides) if self.swapped else sides
-        matrices = compute_matrices(self.make_recipe([]), first, second)
+        matrices = compute_matrices(self.make_settings(), first, second)
         found = SoftAlignment(tuple(first), tuple(second), **matrices)
         return found.swap_sides() if self.swapped else found
 
@@ -168,6 +168,7 @@ class Aligner:
         output: str | Path | None = None,
         *,
         on_progress: Callable[[Counts, int], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
         **options: Any,
     ) -> CorpusSummary:
         """Align two parallel files, or one file of pairs, and write links while they are found.
@@ -182,7 +183,8 @@ class Aligner:
             output: the file of links; None is standard output.
             on_progress: called after each chunk with all counts so far, and how many of the pairs
                 earlier runs had done.
-            options: other fields of `CorpusOptions`, such as format="jsonl", tokenize=True,
+            on_note: called with a line about how the tokens were read, if there is need for one.
+            options: other fields of `CorpusOptions`, such as format="jsonl", tokens="raw",
                 scores="corpus.scores", shard=(1, 4), average=["other.links"],
                 report="report.json", html="page.html", resume=False.
         """
@@ -195,6 +197,8 @@ class Aligner:
         source = ParallelFiles(src, tgt, chosen.separator, chosen.errors, chosen.shard)
         start = time.monotonic()
         reader = aligner.open_reader(source, chosen)
+        if on_note and reader.plan.message:
+            on_note(reader.plan.message)
         renderers: list[Renderer] = [aligner.make_renderer(chosen.format, chosen)]
         renderers += [aligner.make_renderer("scores", chosen)] if chosen.scores else []
         renderers += WORD_RENDERERS if chosen.write_tokenized else []
@@ -252,10 +256,13 @@ class Aligner:
         """
         return stream_chunks(self.make_recipe(renderers, options), chunks, self.backend.workers)
 
-    def open_reader(self, lines: LineSource, options: CorpusOptions) -> ChunkReader:
+    def open_reader(
+        self, lines: LineSource, options: CorpusOptions, tokens: TokenPlan | None = None
+    ) -> ChunkReader:
         """Make a reader whose chunks give the same links in every run.
 
-        Where a pair's result depends on its batch, chunks must always have the same pairs.
+        `tokens` is how lines are read, where that was decided before. Where a pair's result depends
+        on its batch, chunks must always have the same pairs.
         """
         if not self.backend.steady and (options.chunk_pairs or options.batch_tokens):
             raise MxError(
@@ -268,7 +275,9 @@ class Aligner:
             lines,
             size,
             multiple=1 if self.backend.steady else size,
-            split_line=tokenize_line if options.tokenize else split_words,
+            tokens=options.token_kind if tokens is None else tokens,
+            models=(options.spm_src, options.spm_tgt),
+            keep_spans=options.format == "jsonl",
             link_files=options.average,
         )
 
@@ -324,7 +333,11 @@ class Aligner:
         self, renderers: Sequence[Renderer], options: CorpusOptions = _DEFAULT_OPTIONS
     ) -> Recipe:
         """Return what the pipeline needs to make items of this aligner's links."""
-        return Recipe(
+        return Recipe(renderers, self.make_settings(options), change=self.average)
+
+    def make_settings(self, options: CorpusOptions = _DEFAULT_OPTIONS) -> ModelSettings:
+        """Return how the model is run."""
+        return ModelSettings(
             self.backend,
             self.bundle.tokenizers,
             self.bundle.max_length,
@@ -332,10 +345,8 @@ class Aligner:
             # Long pairs are split by links above the bundle's threshold, not the user's: a higher
             # one must only take links away.
             _make_rule(self.bundle, SOFT, None, "aer", nulls=False),
-            renderers,
             options.batch_tokens or self.backend.batch_tokens,
             self.swapped,
-            self.average,
         )
 
     def describe(self) -> str:

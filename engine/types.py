@@ -18,8 +18,24 @@ Floats = npt.NDArray[np.float32]
 Words = Sequence[str]
 Link = tuple[int, int]  # source word, target word, from 0
 ScoredLink = tuple[int, int, float]
+Span = tuple[int, int]  # start and end of some characters of a line
 
 # ---- text ----
+
+
+@dataclass(frozen=True)
+class SideTokens:
+    """The user's tokens of one side of a chunk, and where they stand in the text of their line.
+
+    Word w of the chunk, counted through all pairs, lies on the tokens first[w]:end[w] of its pair.
+    With the tokens "hou", "se.", "!" and the words "house", ".", "!": first [0 1 2], end [2 2 3].
+    """
+
+    tokens: list[Words]
+    texts: list[str]  # the plain text of each line
+    spans: list[list[Span]]  # of each token in it; empty for a token that only stands for a blank
+    first: IntArray | None = None  # (words,) None: the words are the tokens
+    end: IntArray | None = None  # (words,)
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,9 @@ class Pairs:
     digest: str = ""  # of all lines
     whole: bool = True  # it ended where chunks end, not only because the input did
     link_lines: tuple[list[str], ...] = ()  # those of each file of links
+    # Where tokens are not words, or their places are wanted:
+    src_tokens: SideTokens | None = None
+    tgt_tokens: SideTokens | None = None
 
 
 @dataclass(frozen=True)

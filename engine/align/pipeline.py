@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..runtime.backends import Backend
 from ..text.pieces import PieceTokenizer
+from ..text.tokens.spans import spread_links
 from ..types import Counts, LinkChange, LinkFinder, LinkJoin, Links, Pairs, Renderer, Units
 from . import long_pairs
 from .batching import (
@@ -238,20 +239,24 @@ class ChunkWork:
     def _finish(self) -> None:
         found = [one.finish() for one in self._passes]
         links = self.recipe.join(*found) if self.recipe.join else found[0]
-        sizes = [(len(src), len(tgt)) for src, tgt in zip(self.pairs.src, self.pairs.tgt)]
+        sizes = [
+            (len(src), len(tgt)) for src, tgt in zip(self.pairs.src, self.pairs.tgt, strict=True)
+        ]
         too_long = self._model.too_long if self._model else np.zeros(len(sizes), bool)
         if self.recipe.change:
             links = self.recipe.change(_blank_lines(self.pairs, too_long), links)
+        # From here on, words are what the user has between spaces, or asked for.
+        pairs, links = spread_links(self.pairs, links)
+        items = [list(render(pairs, links)) for render in self.recipe.renderers]
         counts = Counts(
             pairs=len(sizes),
             empty=sum(not (src and tgt) for src, tgt in sizes),
             windowed=self._model.n_windowed if self._model else 0,
             skipped=int(too_long.sum()),
             links=len(links.src),
-            words=sum(map(sum, sizes)),
+            words=sum(map(len, pairs.src)) + sum(map(len, pairs.tgt)),
         )
-        items = [list(render(self.pairs, links)) for render in self.recipe.renderers]
-        self.result = FinishedChunk(self.pairs, items, counts)
+        self.result = FinishedChunk(pairs, items, counts)
         self._passes = []
         self.done.set()
 

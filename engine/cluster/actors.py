@@ -14,6 +14,7 @@ from ..aligner import WORD_RENDERERS, Aligner
 from ..errors import MxError
 from ..jobs.corpus_options import CorpusOptions
 from ..text.corpus import LineSource
+from ..text.tokens.detection import TokenPlan, plan_tokens
 from ..types import Counts, Renderer
 from .corpus_blocks import CorpusBlock, format_side
 
@@ -38,8 +39,9 @@ class LineAligner:
             self.problem = error
 
     def align_lines(
-        self, lines: LineSource, kinds: Sequence[str], before: Sequence[Renderer] = ()
-    ) -> tuple[list[list[str]], Counts]:
+        self, lines: LineSource, tokens: TokenPlan, kinds: Sequence[str],
+        before: Sequence[Renderer] = (),
+    ) -> tuple[list[list[str]], Counts]:  # fmt: skip
         """Return the items of the renderers `before`, then the links in each format, of all lines.
 
         Chunks are those of one machine.
@@ -51,7 +53,7 @@ class LineAligner:
         found: list[list[str]] = [[] for _ in renderers]
         counts = Counts()
         # Blocks begin at multiples of the chunk size, so these are the chunks of one machine.
-        chunks = self.aligner.open_reader(lines, self.options).read_chunks()
+        chunks = self.aligner.open_reader(lines, self.options, tokens).read_chunks()
         for done in self.aligner.align_chunks(chunks, renderers, self.options):
             counts += done.counts
             for items, more in zip(found, done.items, strict=True):
@@ -74,10 +76,11 @@ class BlockAligner(LineAligner):
         try:
             if self.options.format == "parquet":
                 # With the sentences, since its readers do not go by lines.
-                columns, counts = self.align_lines(block, ("pharaoh", "scores"), WORD_RENDERERS)
+                kinds = ("pharaoh", "scores")
+                columns, counts = self.align_lines(block, block.tokens, kinds, WORD_RENDERERS)
                 data = encode_parquet(*columns)
             else:
-                (lines,), counts = self.align_lines(block, [self.options.format])
+                (lines,), counts = self.align_lines(block, block.tokens, [self.options.format])
                 data = "".join(f"{line}\n" for line in lines).encode()
             if counts.pairs != block.pairs:
                 raise MxError(
@@ -100,7 +103,8 @@ class RowAligner(LineAligner):
             [format_side(value, f"column {src}") for value in rows.column(src).to_pylist()],
             [format_side(value, f"column {tgt}") for value in rows.column(tgt).to_pylist()],
         )
-        (link_lines, score_lines), _ = self.align_lines(lines, ("pharaoh", "scores"))
+        tokens = plan_tokens(self.options.token_kind, ())
+        (link_lines, score_lines), _ = self.align_lines(lines, tokens, ("pharaoh", "scores"))
         rows = rows.append_column(links, pa.array(link_lines, pa.string()))
         return rows.append_column(scores, parse_scores(score_lines))
 
@@ -114,6 +118,9 @@ class ListedLines:
 
     def open_lines(self, multiple: int) -> tuple[int, int | None, Iterator[tuple[str, str]]]:
         return 0, None, zip(self.src, self.tgt, strict=True)
+
+    def open_sample(self) -> Iterator[tuple[str, str]]:
+        return zip(self.src, self.tgt, strict=True)
 
 
 def encode_parquet(

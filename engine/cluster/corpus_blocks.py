@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import InputError, MxError
 from ..text.corpus import is_tab_separated, split_columns
 from ..text.files import find_line_starts, read_byte_range
+from ..text.tokens.detection import PLAIN_WORDS, TokenPlan
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 # Chunks in a block, and bytes of text after which it takes no more of them. Few, since a block is
@@ -38,10 +39,15 @@ class CorpusBlock:
     kind: str  # "text" (two files); "bars", "tab", "jsonl", "parquet" (one)
     errors: str
     names: tuple[str, str]  # of the two sides in JSONL and Parquet
+    tokens: TokenPlan = PLAIN_WORDS  # which the first lines of the corpus decide
 
     def open_lines(self, multiple: int) -> tuple[int, int | None, Iterator[tuple[str, str]]]:
         """Return the first line, the line after the last one, and the two sides of all lines."""
         return self.first, self.first + self.pairs, self._read_lines()
+
+    def open_sample(self) -> Iterator[tuple[str, str]]:
+        """Return its own first lines."""
+        return self._read_lines()
 
     def _read_lines(self) -> Iterator[tuple[str, str]]:
         if self.kind == "parquet":

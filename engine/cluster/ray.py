@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from ..errors import MxError
 from ..jobs.corpus_options import CorpusOptions, CorpusSummary
 from ..jobs.output_files import OutputFolder
 from ..options import output_settings
+from ..text.corpus import take_sample
+from ..text.tokens.detection import plan_tokens
 from ..types import Counts
 from .actors import BlockAligner, FinishedBlock, RowAligner
 from .corpus_blocks import CorpusBlock, divide_corpus, fingerprint_corpus
@@ -86,6 +89,7 @@ def align_on_cluster(
     actors: int | None = None,
     cores: int = 1,
     columns: tuple[str, str] = ("src", "tgt"),
+    on_note: Callable[[str], None] = lambda message: None,
 ) -> CorpusSummary:
     """Align a corpus into a folder of numbered files; goes on where an earlier run was stopped.
 
@@ -97,6 +101,7 @@ def align_on_cluster(
         address: of the cluster, see `join_cluster`.
         actors: aligners, and `cores` of each, see `actor_arguments`.
         columns: names of the two sides in JSONL and Parquet.
+        on_note: gets a line about how the tokens are read, if there is need for one.
     """
     start = time.monotonic()
     bundle = Bundle.load(load["model"])
@@ -106,6 +111,14 @@ def align_on_cluster(
         src, tgt, options.chunk_pairs or CHUNK, separator=options.separator,
         errors=options.errors, names=columns,
     )  # fmt: skip
+    if blocks:
+        # As one machine decides it: by the beginning of the corpus, not by that of each block.
+        sample, _ = take_sample(blocks[0].open_sample())
+        models = [name and os.path.abspath(name) for name in (options.spm_src, options.spm_tgt)]
+        tokens = plan_tokens(options.token_kind, sample, models=(models[0], models[1]))
+        blocks = [replace(block, tokens=tokens) for block in blocks]
+        if tokens.message:
+            on_note(tokens.message)
     settings = {
         "model": bundle.digest,
         "input": fingerprint_corpus(blocks),
@@ -191,8 +204,10 @@ def align_dataset(
     if model is None:
         find_installed(load.get("langs"))  # an error here rather than on some machine
     load["model"] = None if model is None else str(Path(model).absolute())
+    # Rows have no beginning that all machines see: what they have between spaces are words.
+    tokens = "raw" if tokenize else "words"
     options = CorpusOptions(
-        tokenize=tokenize, one_based=one_based, reverse=reverse, chunk_pairs=chunk_pairs
+        tokens=tokens, one_based=one_based, reverse=reverse, chunk_pairs=chunk_pairs
     )
     taken = {links, scores} & set(ds.schema().names)
     if taken:

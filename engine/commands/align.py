@@ -95,7 +95,11 @@ def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
     gc.set_threshold(200_000, 20, 100)
     options = {f.name: getattr(flags, f.name) for f in fields(CorpusOptions)}
     return aligner.align_files(
-        str(flags.src), flags.tgt, on_progress=_progress_printer(flags), **options
+        str(flags.src),
+        flags.tgt,
+        on_progress=_progress_printer(flags),
+        on_note=partial(_write_note, flags),
+        **options,
     )
 
 
@@ -113,6 +117,7 @@ def _align_on_cluster(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
         actors=flags.actors,
         cores=flags.threads or 1,
         columns=flags.columns,
+        on_note=partial(_write_note, flags),
     )
 
 
@@ -128,7 +133,7 @@ def _make_training_request(flags: AlignFlags) -> TrainingRequest | None:
         return None
     if flags.model:
         raise MxError("--train-on-input excludes -m; --start begins the training with a model")
-    if flags.tokenize:
+    if flags.token_kind == "raw":
         raise MxError("--train-on-input excludes --tokenize: it learns from the words of SRC")
     if flags.errors != "strict":
         raise MxError("--train-on-input learns from UTF-8 only: leave out what is not, `iconv -c`")

@@ -56,7 +56,21 @@ class CorpusOptions:
     errors: Literal["strict", "replace"] = input_flag(
         "strict", "Bytes that are not UTF-8: stop, or read as U+FFFD.", changes_output=True
     )
-    tokenize: bool = input_flag(False, "Split raw text into words first.", changes_output=True)
+    tokens: Literal["auto", "words", "raw", "sentencepiece", "icu", "moses", "bpe"] = input_flag(
+        "auto",
+        "What stands between spaces, which links count: words; pieces with ▁; ICU tokens with lone "
+        "▁ for spaces; Moses escapes; pieces with @@. raw: count our own words instead "
+        "[default: auto, as the first lines show].",
+        changes_output=True,
+    )
+    tokenize: bool = input_flag(False, "The same as --tokens raw.", changes_output=True)
+    spm_src: str | None = input_flag(
+        None, "SRC is raw text: count the pieces of this SentencePiece model.",
+        metavar="MODEL", changes_output=True,
+    )  # fmt: skip
+    spm_tgt: str | None = input_flag(
+        None, "The same for TGT.", metavar="MODEL", changes_output=True
+    )
     shard: tuple[int, int] = input_flag(
         (1, 1),
         "Only the i-th of n equal runs of lines; joined, the outputs are the whole.",
@@ -114,6 +128,21 @@ class CorpusOptions:
         number, of = self.shard
         if not 1 <= number <= of:
             raise MxError(f"shard must be (i, n) with i from 1 to n, not {self.shard}")
+        if self.tokenize and self.tokens not in ("auto", "raw"):
+            raise MxError(f"--tokenize is --tokens raw; leave it or --tokens {self.tokens} out")
+        if self.average and (self.tokens not in ("auto", "words", "raw") or self._has_models):
+            raise MxError("--average counts words, so it goes with --tokens words or raw only")
+
+    @property
+    def _has_models(self) -> bool:
+        return self.spm_src is not None or self.spm_tgt is not None
+
+    @property
+    def token_kind(self) -> str:
+        """How tokens are read. Files to average with count what stands between spaces: so do we."""
+        if self.tokenize:
+            return "raw"
+        return "words" if self.average and self.tokens == "auto" else self.tokens
 
 
 def find_targets(src: str, tgt: str | None, options: CorpusOptions) -> list[Path]:

@@ -65,7 +65,7 @@ class LinkFormat:
         lines = []
         for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
             score = links.score[start:end]
-            row = {
+            row: dict[str, Any] = {
                 "src": list(pairs.src[k]),
                 "tgt": list(pairs.tgt[k]),
                 "links": both[start:end],
@@ -74,6 +74,9 @@ class LinkFormat:
                 "tgt_null": [round(value, 4) for value in tgt_nulls[k]],
                 "score": round(sentence[k], 4),
             }
+            for side, given in (("src", pairs.src_tokens), ("tgt", pairs.tgt_tokens)):
+                if given is not None:
+                    row |= {f"{side}_text": given.texts[k], f"{side}_spans": given.spans[k]}
             if self.calibrate is not None:
                 chances = self.calibrate(score).tolist()
                 row["probabilities"] = [round(value, 4) for value in chances]

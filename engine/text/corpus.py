@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
 from typing import Protocol
 
 from ..errors import InputError
-from ..types import Pairs, Words
+from ..types import Pairs
 from .files import count_lines, read_lines, read_pairs
-from .words import split_words
+from .tokens.detection import SAMPLE, SAMPLE_CHARS, TokenPlan, plan_tokens
 
 # A chunk also ends at this many characters, so that very long lines do not fill the memory.
 MAX_CHARS = 1 << 24
 # A file of pairs must have a separator in one of so many first lines with words.
 MAX_BARE = 1000
+
+PieceModels = tuple[str | None, str | None]  # paths of SentencePiece models
 
 # ---- lines ----
 
@@ -34,6 +36,9 @@ class LineSource(Protocol):
 
         If the corpus is only divided now, that is at multiples of `multiple`.
         """
+
+    def open_sample(self) -> Iterator[tuple[str, str]] | None:
+        """Return the first lines of the whole corpus, None if they can be read only once."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,11 @@ class ParallelFiles:
         """Return the bounds of `line_range` and the two sides of the lines between them."""
         first, end = self.line_range(multiple)
         return first, end, islice(self.read_from(first), None if end is None else end - first)
+
+    def open_sample(self) -> Iterator[tuple[str, str]] | None:
+        """Return the first lines of the files, whatever the shard."""
+        names = [name for name in (self.src, self.tgt) if name is not None]
+        return self.read_from() if all(map(os.path.isfile, names)) else None
 
     def read_from(self, first: int = 0) -> Iterator[tuple[str, str]]:
         """Return the two sides of each line, but for the `first` ones.
@@ -104,8 +114,8 @@ def split_columns(line: str, tab: bool) -> tuple[str, str]:
         src, _, rest = line.partition("\t")
         return src, rest.partition("\t")[0]
     # With the blanks around it, a side may be empty; only the first ||| separates.
-    src, _, tgt = f" {line} ".partition(" ||| ")
-    return src, tgt
+    src, mark, tgt = f" {line} ".partition(" ||| ")
+    return (src[1:], tgt[:-1]) if mark else (line, "")
 
 
 def _watch_separators(
@@ -156,16 +166,21 @@ class _Lines:
 class ChunkReader:
     """Reads the chunks of a source; can go over those that were done before.
 
-    `link_files` are files of links with a line for each pair; `split_line` makes words of a line.
+    `link_files` are files of links with a line for each pair. `tokens` says how lines are read, or
+    is one of `tokens.detection.KINDS`; the first lines then decide, and `plan` has what they did.
     """
 
     def __init__(
         self, source: LineSource, size: int, *, multiple: int = 1,
-        split_line: Callable[[str], Words] = split_words, link_files: Sequence[str] = (),
+        tokens: TokenPlan | str = "words", models: PieceModels = (None, None),
+        keep_spans: bool = False, link_files: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._split_line = split_line
         self._size = size
+        self._keep_spans = keep_spans
         self.first, end, self._pairs = source.open_lines(multiple)
+        if isinstance(tokens, str):
+            tokens = self._plan_tokens(source, tokens, models)
+        self.plan = tokens
         self._next = self.first
         self._link_files = [(name, read_lines(name, first=self.first)) for name in link_files]
         self._to_the_end = end is None
@@ -184,8 +199,10 @@ class ChunkReader:
             if not whole and lines.error is None:  # maybe its lines are very long
                 whole = sum(map(len, chain(lines.src, lines.tgt))) >= MAX_CHARS
             if n_pairs:
-                src, tgt = (list(map(self._split_line, side)) for side in (lines.src, lines.tgt))
-                yield Pairs(first, src, tgt, lines.digest(), whole, lines.link_lines)
+                src, src_tokens = self.plan.src.read_side(lines.src, self._keep_spans)
+                tgt, tgt_tokens = self.plan.tgt.read_side(lines.tgt, self._keep_spans)
+                digest, links = lines.digest(), lines.link_lines
+                yield Pairs(first, src, tgt, digest, whole, links, src_tokens, tgt_tokens)
             if lines.error is not None:
                 raise lines.error
             if not whole:
@@ -206,6 +223,18 @@ class ChunkReader:
                 f"the input has changed since the first run, at lines {first:,} to "
                 f"{first + pairs - 1:,}; give --restart to begin anew"
             )
+
+    def _plan_tokens(self, source: LineSource, kind: str, models: PieceModels) -> TokenPlan:
+        """Decide by the first lines of the corpus; of a pipe, by those of the first chunk."""
+        if kind in ("words", "raw") and models == (None, None):
+            return plan_tokens(kind, ())
+        sample = source.open_sample()
+        if sample is not None:
+            return plan_tokens(kind, take_sample(sample)[0], models=models)
+        # What was taken from a pipe goes back before the rest of it.
+        seen, error = take_sample(self._pairs, min(SAMPLE, self._size))
+        self._pairs = chain(seen, self._pairs if error is None else _raise_error(error))
+        return plan_tokens(kind, seen, models=models)
 
     def _read_lines(self, size: int, chars: float = inf) -> _Lines:
         """Read up to `size` lines, or up to `chars` characters."""
@@ -239,3 +268,25 @@ class ChunkReader:
             link_lines.append(lines)
         self._next += len(src)
         return _Lines(src, tgt, tuple(lines[: len(src)] for lines in link_lines), error)
+
+
+def take_sample(
+    pairs: Iterator[tuple[str, str]], size: int = SAMPLE
+) -> tuple[list[tuple[str, str]], InputError | None]:
+    """Return some first pairs, fewer if they are very long, and the error that ended them."""
+    seen: list[tuple[str, str]] = []
+    chars = 0
+    try:
+        for src, tgt in islice(pairs, size):
+            seen.append((src, tgt))
+            chars += len(src) + len(tgt)
+            if chars > SAMPLE_CHARS:
+                break
+    except InputError as error:
+        return seen, error
+    return seen, None
+
+
+def _raise_error(error: InputError) -> Iterator[tuple[str, str]]:
+    raise error
+    yield  # which makes it an iterator

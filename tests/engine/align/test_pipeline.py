@@ -148,7 +148,7 @@ def test_an_error_of_the_model_ends_the_run(aligner):
             raise RuntimeError("no memory")
 
     recipe = aligner.make_recipe([LinkFormat("pharaoh")])
-    recipe = replace(recipe, backend=Broken())
+    recipe = replace(recipe, model=replace(recipe.model, backend=Broken()))
     src, tgt = corpus(300)
     with pytest.raises(RuntimeError, match="no memory"):
         list(stream_chunks(recipe, chunks(src, tgt, 50), 2))

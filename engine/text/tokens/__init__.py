@@ -1,0 +1,1 @@
+"""The tokens of users and the words that are aligned: how both are written, found and joined."""

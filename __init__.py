@@ -4,10 +4,16 @@ This checkout is the package `mx_align`: `engine/` aligns, `trainer/` learns, `e
 was learned into a bundle. Importing the package loads nothing heavy.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from .engine.errors import MxError
 from .engine.version import __version__
+
+# ONNX Runtime 1.29 and later notes a device id and events in the user's cache unless it finds
+# these when it is loaded. Every module of ours, in every process, comes through here before that.
+for _name in ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED"):
+    os.environ[_name] = "1"
 
 if TYPE_CHECKING:
     from .engine.aligner import Aligner

@@ -6,7 +6,7 @@ Does not check whether a graph is one of ours: the runtime does that when it loa
 from __future__ import annotations
 
 from ..errors import BundleError
-from .protobuf import read_fields
+from ..protobuf import read_fields
 
 # How onnx.proto reaches its tensors and nodes: message -> number of a field -> message.
 _SCHEMA: dict[str, dict[int, str]] = {

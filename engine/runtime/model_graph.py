@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from ..bundle.protobuf import encode_field, read_fields
+from ..protobuf import encode_field, read_fields
 
 INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")  # (B, S), (B,), (B, T), (B,)
 OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")  # 3 x (B, S, T), (B, T), (B, S)

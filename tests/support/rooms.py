@@ -20,7 +20,7 @@ ORDER = (
     "engine/commands", "engine/train_on_input", "engine/cluster", "engine/aligner", "engine/jobs",
     "engine/statistical", "engine/alignment", "engine/view", "engine/align", "engine/runtime",
     "engine/bundle", "engine/links", "engine/text", "engine/storage", "engine/options",
-    "engine/types", "engine/errors", "engine/version",
+    "engine/protobuf", "engine/types", "engine/errors", "engine/version",
 )  # fmt: skip
 
 

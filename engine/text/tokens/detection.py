@@ -24,11 +24,13 @@ KINDS = ("auto", *READERS, "raw")
 # of a 36-language corpus, cut by SentencePiece, every line begins with the mark; plain text had it
 # in none. Subword-nmt leaves @@ on one token in ten or more; e-mail never ends in it.
 _LINES_WITH_MARKS, _TOKENS_WITH_MARKS, _TOKENS_WITH_BPE = 0.8, 0.05, 0.005
-# Characters between spaces, on average, in scripts that write none: a segmented text has 1 to 5.
+# Characters for each space between two of them, in scripts that write none: a segmented text has
+# 1 to 5.
 _LONG_RUN = 8
 _GLUED = re.compile(r"[^\W_][\"'»”’)\]]*[.,!?;:…][\"'»”’)\]]*$")
 _FREE = re.compile(r"[.,!?;:…]+$")
-_UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_UNSPACED_GAP = re.compile(rf"[{UNSPACED}]\s+(?=[{UNSPACED}])")
 _BARE_MARKS = re.compile(r"[\"'\[\]|<>]")
 
 _WORDS = TokenReader()
@@ -180,11 +182,10 @@ def looks_raw(lines: Iterable[str]) -> bool:
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:
-    """Tell whether most letters are of scripts written without spaces, and have none."""
-    letters = unspaced = runs = 0
+    """Tell whether most letters are of scripts written without spaces, and few spaces part them."""
+    letters = unspaced = gaps = 0
     for line in lines:
         letters += sum(map(str.isalpha, line))
-        for run in _UNSPACED_RUN.findall(line):
-            runs += 1
-            unspaced += len(run)
-    return 2 * unspaced > letters > 0 and unspaced >= _LONG_RUN * runs
+        unspaced += len(_UNSPACED.findall(line))
+        gaps += len(_UNSPACED_GAP.findall(line))
+    return 2 * unspaced > letters > 0 and unspaced >= _LONG_RUN * gaps

@@ -7,7 +7,7 @@ between them (`detection`), and does not split plain text into words (`tokenizer
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import InputError
+from ...protobuf import read_fields
 from ...types import SideTokens, Span, Words
 from ..words import split_words
 from .spans import find_spans, join_spans, trim_span
@@ -134,15 +135,32 @@ class PieceReader:
         return PieceReader, (self.path,)
 
     def __call__(self, line: str) -> TokenLine:
-        pieces = self._model.encode(line, out_type="immutable_proto").pieces
-        tokens = [piece.piece for piece in pieces]
-        spans = []
-        place = 0  # pieces that normalization made of one character must not go back
-        for piece in pieces:
-            start, end = trim_span(line, max(piece.begin, place), max(piece.end, place))
-            spans.append((start, end))
-            place = max(place, start)
+        tokens, spans, place = [], [], 0
+        for piece, surface in _read_pieces(self._model.encode(line, out_type="serialized_proto")):
+            tokens.append(piece)
+            spans.append(trim_span(line, place, place + len(surface)))
+            place += len(surface)
+        for n in range(len(tokens) - 1, 0, -1):
+            # A character's place is told with its last byte; all of them spell it.
+            is_empty = spans[n - 1][0] == spans[n - 1][1]
+            if is_empty and _BYTE.fullmatch(tokens[n]) and _BYTE.fullmatch(tokens[n - 1]):
+                spans[n - 1] = spans[n]
         return TokenLine(tokens, line, spans)
+
+
+def _read_pieces(message: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a SentencePieceText and the part of the line that each stands for.
+
+    Read here, since what the Python classes of such a message are called changes with versions.
+    """
+    for field in read_fields(message):
+        if field.number == 2 and not isinstance(field.value, int):
+            parts = {
+                part.number: bytes(part.value).decode("utf-8", "replace")
+                for part in read_fields(field.value)
+                if not isinstance(part.value, int)
+            }
+            yield parts.get(1, ""), parts.get(3, "")
 
 
 def load_piece_model(path: str) -> Any:

@@ -13,9 +13,9 @@ import sentencepiece
 
 from ....engine.bundle.bundle import Bundle
 from ....engine.bundle.manifest import Calibration, Manifest, Thresholds, VocabularyFiles
-from ....engine.bundle.protobuf import encode_field as field
 from ....engine.bundle.writing import write_bundle
 from ....engine.errors import BackendError, BundleError, MxError
+from ....engine.protobuf import encode_field as field
 
 # A model with one graph of one node: Identity(x) -> y.
 ONNX = b"\x08\x0a" + field(7, field(1, field(1, b"x") + field(2, b"y") + field(4, b"Identity")))

@@ -5,8 +5,8 @@ import struct
 import pytest
 
 from ....engine.bundle.onnx_check import _SCHEMA, check_self_contained
-from ....engine.bundle.protobuf import encode_field as field
 from ....engine.errors import BundleError
+from ....engine.protobuf import encode_field as field
 
 # A model with one graph of one node: Identity(x) -> y.
 IDENTITY = field(1, b"x") + field(2, b"y") + field(4, b"Identity")

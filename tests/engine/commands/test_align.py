@@ -180,6 +180,41 @@ def test_tokenize(run, work, bundle):
     assert out(run("tok.src", "tok.tgt")) == Path("out").read_text().split("\n")[:-1]
 
 
+def test_links_count_the_tokens_of_the_user(run, work, wanted):
+    """Pieces of words are linked as their words are."""
+    words = [("the cat sat on the mat", "die Katze saß auf der Matte"), ("hello", "x")] * 3
+    Path("w.src").write_text("".join(f"{src}\n" for src, _ in words))
+    Path("w.tgt").write_text("".join(f"{tgt}\n" for _, tgt in words))
+    marked = [tuple("▁" + " ▁".join(side.split()) for side in pair) for pair in words]
+    # The word `cat` is two tokens: what is linked to word 1 is linked to 1 and 2, and so on.
+    Path("p.src").write_text("".join(f"{src}\n".replace("▁cat", "▁ca t") for src, _ in marked))
+    Path("p.tgt").write_text("".join(f"{tgt}\n" for _, tgt in marked))
+    plain, pieces = run("w.src", "w.tgt"), run("p.src", "p.tgt")
+    assert "both sides are read as SentencePiece tokens" in pieces.stderr
+    for k, (line, found) in enumerate(zip(out(plain), out(pieces), strict=True)):
+        links = {tuple(map(int, link.split("-"))) for link in line.split()}
+        places = {1: (1, 2), 2: (3,), 3: (4,), 4: (5,), 5: (6,)} if k % 2 == 0 else {}
+        spread = {(place, j) for i, j in links for place in places.get(i, (i,))}
+        assert {tuple(map(int, link.split("-"))) for link in found.split()} == spread
+    as_words = run("p.src", "p.tgt", "--tokens", "words")
+    assert "SentencePiece" not in as_words.stderr and out(as_words) != out(pieces)
+
+
+def test_raw_text_is_cut_by_a_piece_model(run, work, bundle):
+    Path("r.src").write_text("The cat, it sat.\nHello!\n")
+    Path("r.tgt").write_text("Die Katze, sie saß.\nx\n")
+    model = str(next(bundle.glob("*.spm")))
+    done = run("r.src", "r.tgt", "--spm-src", model, "--format", "jsonl")
+    rows = list(map(json.loads, out(done)))
+    for row in rows:
+        assert "".join(row["src"]).replace("▁", " ").strip().isascii()
+        assert [row["src_text"][a:b] for a, b in row["src_spans"]]
+        assert len(row["src"]) == len(row["src_spans"]) > len(row["src_text"].split())
+        assert all(i < len(row["src"]) and j < len(row["tgt"]) for i, j in row["links"])
+    refused = run("r.src", "r.tgt", "--spm-src", "nothing.model", code=2)
+    assert "cannot read nothing.model" in refused.stderr
+
+
 # ---- output ----
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ....engine.bundle.protobuf import Field, encode_field, encode_varint, read_fields
+from ...engine.protobuf import Field, encode_field, encode_varint, read_fields
 
 
 def test_the_bytes_of_a_varint():

@@ -1,4 +1,4 @@
-"""Reads and writes protobuf messages field by field, as far as ONNX files need it.
+"""Reads and writes protobuf messages field by field, as far as ONNX and SentencePiece need it.
 
 Does not know the definition of any message: fields have numbers, not names.
 """

@@ -6,6 +6,8 @@ Has flags and messages; pages are made in `view/`. NumPy is loaded only after th
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ from ..errors import MxError
 from .flags import CommonFlags, FlagCommand, argument, flag
 
 if TYPE_CHECKING:
-    from ..view.page import Page
+    from ..view.page import Page, PairView
 
 input_flag = partial(flag, group="Input")
 model_flag = partial(flag, group="Model")
@@ -127,7 +129,19 @@ def _align_page(flags: ViewFlags) -> Page:
     reader = aligner.open_reader(ParallelFiles(flags.src, flags.tgt), CorpusOptions())
     for done in aligner.align_chunks(reader.read_chunks(), [collector]):
         collector.add(done.items[0][0])
-    return make_model_page(aligner, collector, "")
+    page = make_model_page(aligner, collector, "")
+    if flags.quiet or not sys.stderr.isatty():
+        return page
+    return replace(page, pairs=_show_progress(page.pairs, len(collector.total.picked)))
+
+
+def _show_progress(views: Iterable[PairView], total: int) -> Iterator[PairView]:
+    """Pass on the pairs that are shown, whose matrices take a while; say how many are done."""
+    for number, view in enumerate(views, 1):
+        yield view
+        if number % 100 == 0 or number == total:
+            end = number == total
+            click.echo(f"\rmx-view: {number:,} of {total:,} pairs", err=True, nl=end)
 
 
 main = FlagCommand("mx-view", ViewFlags, run_view, help=HELP)

@@ -12,6 +12,7 @@ import hashlib
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,7 +32,16 @@ MIN_THRESHOLD = 2  # the slider's lower end: below it nearly all cells are links
 # three matrices each would be 40 MB.
 MAX_CELLS = 10_000
 
-# What `page.js` calls the matrices and NULL rows of a pair.
+# The script of a page: modules that name each other in `import`, laid end to end in this order.
+_MODULES = (
+    "data", "line_breaks", "links", "heat_map", "saving", "errors", "edit", "cards", "pair_list",
+    "page",
+)  # fmt: skip
+_IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
+_ZEROS = re.compile(rb"\0{1,255}")
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
+
+# What the script calls the matrices and NULL rows of a pair.
 _MATRICES = {"m": "scores", "f": "fwd", "b": "bwd", "sn": "src_null", "tn": "tgt_null"}
 _NAMES = {
     "sys": "symmetrised", "fwd": "forward", "bwd": "backward", "cmp": "compared", "gold": "gold",
@@ -90,14 +100,21 @@ def build_page(page: Page) -> str:
         "report": page.report or None,
         "pairs": [_encode_pair(pair, threshold, page.matrix) for pair in page.pairs],
     }
-    script, style = _read_part("page.js"), _read_part("page.css")
-    policy = (
+    return fill_page(page.title, data, join_modules(_read_part(f"{name}.js") for name in _MODULES))
+
+
+def fill_page(
+    title: str, data: Any, script: str, *, more: Mapping[str, str] | None = None, policy: str = ""
+) -> str:
+    """Return the page with data and script in it; `more` are further parts of its markup."""
+    style = _read_part("page.css") + (more or {}).get("STYLE", "")
+    allowed = (
         f"default-src 'none'; script-src '{_hash_source(script)}'; "
-        f"style-src '{_hash_source(style)}'; base-uri 'none'; form-action 'none'"
+        f"style-src '{_hash_source(style)}'; base-uri 'none'; form-action 'none'{policy}"
     )
     parts = {
-        "CSP": policy, "VERSION": __version__, "TITLE": html.escape(page.title), "STYLE": style,
-        "DATA": _encode_json(data), "SCRIPT": script,
+        "APP": "", **(more or {}), "CSP": allowed, "VERSION": __version__,
+        "TITLE": html.escape(title), "STYLE": style, "DATA": _encode_json(data), "SCRIPT": script,
     }  # fmt: skip
     pieces = _read_part("page.html").split("@")
     # Names of parts stand between two @; what is put in is never looked at again, so no text can
@@ -105,9 +122,15 @@ def build_page(page: Page) -> str:
     return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))
 
 
+def join_modules(modules: Iterable[str]) -> str:
+    """Return modules as one script: a page that is one file can import nothing."""
+    body = "".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in modules)
+    return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
 @cache
 def _read_part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+    return files(__package__).joinpath("web", name).read_text("utf-8")
 
 
 def _hash_source(text: str) -> str:
@@ -127,7 +150,7 @@ def _encode_json(data: Any) -> str:
 
 
 def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[str, Any]:
-    """Return a pair as `page.js` reads it; -1 is a link without a score."""
+    """Return a pair as the script reads it; -1 is a link without a score."""
     scores = [-1] * len(pair.links)
     if pair.scores is not None and threshold is not None:
         scores = np.maximum(quantize_scores(pair.scores), threshold).tolist()
@@ -146,7 +169,7 @@ def _encode_pair(pair: PairView, threshold: int | None, matrix: bool) -> dict[st
             linked[tuple(np.array(pair.links, np.int64).reshape(-1, 2).T)] = True
             low, high = np.minimum(cells["m"], threshold - 1), np.maximum(cells["m"], threshold)
             cells["m"] = np.where(linked, high, low).astype(np.uint8)
-        row |= {key: base64.b64encode(values.tobytes()).decode() for key, values in cells.items()}
+        row |= {key: pack_bytes(values) for key, values in cells.items()}
     for name, links in (("lf", pair.fwd), ("lb", pair.bwd), ("c", pair.compare)):
         if links is not None:
             row[name] = _flatten_links(links, [-1] * len(links))
@@ -160,6 +183,16 @@ def quantize_scores(values: Any) -> npt.NDArray[np.uint8]:
     """Return scores 0..1 as whole numbers."""
     clean = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     return (np.clip(clean, 0, 1) * MAX_SCORE).astype(np.uint8)
+
+
+def pack_bytes(values: npt.NDArray[np.uint8]) -> str:
+    """Return bytes as text; up to 255 zeros become 0 and their number: 7 0 0 0 9 is 7 0 3 9.
+
+    What no slider can reach counts as zero. Of a matrix of 25 x 25 words a third is left.
+    """
+    seen = np.where(values < MIN_THRESHOLD, 0, values).astype(np.uint8).tobytes()
+    packed = _ZEROS.sub(lambda run: bytes((0, len(run.group()))), seen)
+    return base64.b64encode(packed).decode()
 
 
 def _flatten_links(links: Iterable[Link], third: Iterable[int]) -> list[int]:

@@ -1,6 +1,7 @@
 """The page of mx-view in a real browser: what is drawn is what the data says."""
 
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,12 +33,22 @@ def pair(number: int, n_src: int = 6, n_tgt: int = 7, **more) -> PairView:
     )  # fmt: skip
 
 
-def show(browser, folder: Path, *pairs: PairView, **more) -> None:
+def show(browser, folder: Path, *pairs: PairView, in_order: bool = True, **more) -> None:
     more = {"threshold": 0.5, "matrix": True, **more}
     file = folder / "page.html"
     file.write_text(build_page(Page("Test", pairs, **more)), "utf-8")
     browser.open(file)
     browser.wait(f"return {FIRST_DRAW}.length")
+    if in_order:
+        choose(browser, "#sort", "n")
+
+
+def choose(browser, selector: str, value: str, event: str = "change") -> None:
+    browser.run(
+        "const n = document.querySelector(arguments[0]); n.value = arguments[1];"
+        "n.dispatchEvent(new Event(arguments[2]))",
+        selector, value, event,
+    )  # fmt: skip
 
 
 def drawn(browser, index: int, layer: str = "sys") -> list[str]:
@@ -173,8 +184,7 @@ def test_pairs_without_gold_stand_among_others(browser, tmp_path):
     )
     browser.type("#aer-min", "0")
     assert cards(browser) == [0]
-    browser.run("const n = document.getElementById('sort'); n.value = '-differ';"
-                "n.dispatchEvent(new Event('change'))")  # fmt: skip
+    choose(browser, "#sort", "-differ")
     assert browser.log() == []
 
 
@@ -210,20 +220,13 @@ def test_sort_and_filter(browser, tmp_path):
     views = [pair(1, 9, 9), pair(2, 2, 3), pair(3, 5, 5)]
     show(browser, tmp_path, *views)
 
-    def choose(selector, value, event):
-        browser.run(
-            "const n = document.querySelector(arguments[0]); n.value = arguments[1];"
-            "n.dispatchEvent(new Event(arguments[2]))",
-            selector, value, event,
-        )  # fmt: skip
-
-    choose("#sort", "length", "change")
+    choose(browser, "#sort", "length")
     assert cards(browser) == [1, 2, 0]
-    choose("#sort", "score", "change")
+    choose(browser, "#sort", "score")
     assert cards(browser) == sorted(range(3), key=lambda k: views[k].score)
-    choose("#length-max", "10", "input")
+    choose(browser, "#length-max", "10", "input")
     assert sorted(cards(browser)) == [1, 2]
-    choose("#length-max", "", "input")
+    choose(browser, "#length-max", "", "input")
     browser.type("#find", "T3W1")
     assert cards(browser) == [2] and "1 of 3 pairs" in text(browser, "#count")
     browser.type("#find", "nowhere")
@@ -400,7 +403,7 @@ def test_what_is_under_the_pointer_stays_in_sight(browser, tmp_path):
     told = browser.run("""const canvas = document.querySelector('canvas');
         const box = canvas.getBoundingClientRect(), at = { bubbles: true, clientX: box.left + 200, clientY: box.top + 200 };
         canvas.dispatchEvent(new PointerEvent('pointerdown', at));
-        const note = document.querySelector('figcaption'), place = note.getBoundingClientRect();
+        const note = document.getElementById('tip'), place = note.getBoundingClientRect();
         return [note.textContent, box.bottom > innerHeight, place.bottom <= innerHeight + 1]""")  # noqa: E501
     assert re.fullmatch(r"s1w\d+ – t1w\d+: \d\.\d\d", told[0]) and told[1:] == [True, True]
 
@@ -444,13 +447,195 @@ def test_scores_of_a_file_move_with_the_slider(browser, tmp_path, monkeypatch):
     assert drawn(browser, 0) == ["0-0"]
 
 
-def test_a_phone_shows_columns_and_nothing_is_cut_off(browser, tmp_path):
+def test_a_phone_breaks_lines_and_nothing_is_cut_off(browser, tmp_path):
     browser.screen(390, 844)
     view = pair(1, 14, 16)
     show(browser, tmp_path, view)
-    assert browser.run("return document.querySelector('.draw').classList.contains('columns')")
+    assert browser.run("return document.querySelectorAll('.block').length") > 2
     assert drawn(browser, 0) == expected(view)
     assert browser.run("return document.documentElement.scrollWidth") <= 390
+    choose(browser, "#layout", "columns")
+    assert browser.run("return document.querySelector('.draw').classList.contains('columns')")
+    assert drawn(browser, 0) == expected(view)
+
+
+# ---- long sentences ----
+
+LINES = """return [...document.querySelectorAll('.block')].map((block) =>
+    ['src', 'tgt'].map((side) => [...block.querySelectorAll(`.${side} .word`)].map(n => n.textContent)))"""  # noqa: E501
+
+
+def test_long_sentences_are_broken_into_pairs_of_lines(browser, tmp_path):
+    """All words stand in their order, and hardly a link leaves its pair of lines."""
+    browser.screen(1280, 900)
+    words = [[f"{side}{k}word" for k in range(60)] for side in "st"]
+    links = [(k, k + (-1) ** k) for k in range(60)]
+    view = PairView(1, *words, links, 1.0)
+    show(browser, tmp_path, view, threshold=None, matrix=False)
+    lines = browser.run(LINES)
+    assert 4 <= len(lines) <= 8
+    for side in (0, 1):
+        assert [word for line in lines for word in line[side]] == words[side]
+    assert browser.run("return document.querySelectorAll('line.far').length") <= 2
+    assert len(drawn(browser, 0)) == 60
+    wide = "return [...document.querySelectorAll('.side')].map(n => n.scrollWidth)"
+    assert max(browser.run(wide)) <= 1280 and max(browser.run(wide)) > 800
+    browser.press("h")
+    beside = browser.run("""const box = (name) => document.querySelector(name).getBoundingClientRect();
+        return [box('.panels').right <= box('figure.heat').left, box('figure.heat').right <= innerWidth,
+            Math.abs(box('.panels').top - box('figure.heat').top)]""")  # noqa: E501
+    assert beside[:2] == [True, True] and beside[2] < 20
+
+
+def test_a_link_between_lines_ends_at_its_words(browser, tmp_path):
+    browser.screen(700, 900)
+    words = [f"{k}wordword" for k in range(20)]
+    view = PairView(1, words, words, [(0, 19), (19, 0), *((k, k) for k in range(1, 19))], 1.0)
+    show(browser, tmp_path, view, threshold=None, matrix=False)
+    far = browser.run("""const base = document.querySelector('.draw').getBoundingClientRect();
+        const box = (side, k) => document.querySelector(`.${side} [data-place="${k}"]`).getBoundingClientRect();
+        return [...document.querySelectorAll('line.far')].map((line) => {
+          const [i, j] = line.dataset.link.split('-').map(Number), at = (n) => Number(line.getAttribute(n));
+          const a = box('src', i), b = box('tgt', j);
+          return [at('x1') + base.left - (a.left + a.right) / 2, at('x2') + base.left - (b.left + b.right) / 2,
+            Math.min(Math.abs(at('y1') + base.top - a.bottom), Math.abs(at('y1') + base.top - a.top)),
+            Math.min(Math.abs(at('y2') + base.top - b.bottom), Math.abs(at('y2') + base.top - b.top))];
+        })""")  # noqa: E501
+    assert len(far) >= 2 and all(abs(gap) < 1.6 for row in far for gap in row)
+
+
+# ---- what matters first, what is looked at ----
+
+
+def test_the_worst_pairs_come_first(browser, tmp_path):
+    sure = Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))
+    right = PairView(1, ["a"], ["x", "y"], [(0, 0)], 0.1, gold=sure, compare=[(0, 0)])
+    wrong = PairView(2, ["a"], ["x", "y"], [(0, 1)], 0.9, gold=sure, compare=[(0, 0)])
+    plain = {"threshold": None, "matrix": False, "in_order": False}
+    show(browser, tmp_path, right, wrong, **plain)
+    assert (
+        cards(browser) == [1, 0] and text(browser, "#sort option:checked") == "AER, highest first"
+    )
+    views = [replace(view, gold=None) for view in (right, wrong)]
+    show(browser, tmp_path, *views, **plain)
+    assert cards(browser) == [1, 0] and text(browser, "#sort option:checked") == "most different"
+    views = [replace(view, gold=None, compare=None) for view in (wrong, right)]
+    show(browser, tmp_path, *views, **plain)
+    assert cards(browser) == [1, 0]
+    assert text(browser, "#sort option:checked") == "score, lowest first"
+
+
+def test_escape_empties_the_box_and_the_filter(browser, tmp_path):
+    show(browser, tmp_path, pair(1), pair(2))
+    browser.type("#find", "s2w1")
+    assert cards(browser) == [1]
+    browser.press("Escape")
+    assert cards(browser) == [0, 1]
+    assert browser.run("return document.getElementById('find').value") == ""
+
+
+def test_what_was_found_is_marked(browser, tmp_path):
+    view = PairView(1, ["New", "York", "is", "big"], ["yorks", "new"], [], 1.0)
+    show(browser, tmp_path, view, threshold=None, matrix=False)
+    browser.type("#find", "new york")
+    marked = "return [...document.querySelectorAll('.found')].map(n => n.textContent)"
+    assert browser.run(marked) == ["New", "York"]
+    browser.press("Escape")
+    assert browser.run(marked) == []
+
+
+def test_the_address_brings_the_view_back(browser, tmp_path):
+    show(browser, tmp_path, *(pair(n) for n in range(1, 9)))
+    browser.press("h", "s")
+    slide(browser, 200)
+    choose(browser, "#find", "w1", "input")
+    browser.press("j", "j")
+    address = browser.run("return location.hash")
+    assert "pair=2" in address and "cut=200" in address
+    browser.run("location.hash = ''")
+    browser.wait("return document.getElementById('find').value === ''")
+    assert browser.run("return document.querySelectorAll('canvas').length") == 0
+    browser.run("location.hash = arguments[0]", address)
+    browser.wait("return document.getElementById('find').value === 'w1'")
+    state = browser.run("""return [document.getElementById('slider').value, document.activeElement.dataset.index,
+        document.getElementById('layer-sys').ariaPressed, document.querySelectorAll('canvas').length > 0]""")  # noqa: E501
+    assert state == ["200", "1", "false", True]
+    assert browser.log() == []
+
+
+def test_a_pair_has_an_address_of_its_own(browser, tmp_path):
+    show(browser, tmp_path, *(pair(n) for n in range(1, 30)))
+    browser.run(
+        "location.hash = document.querySelector('[data-index=\"24\"] h2 a')?.hash ?? '#pair=25'"
+    )
+    browser.wait("return document.activeElement.dataset.index === '24'")
+
+
+def test_errors_are_summed_up(browser, tmp_path):
+    gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    views = [PairView(n, ["the", "House"], ["la", "maison"], [(0, 0), (0, 1)], 1.0, gold=gold)
+             for n in (1, 2)]  # fmt: skip
+    show(browser, tmp_path, *views, threshold=None, matrix=False)
+    assert text(browser, "#errors-line") == (
+        "Errors: 2 of 4 links are wrong, 2 of 4 sure ones missing"
+    )
+    browser.click("#errors summary")
+    browser.wait("return document.querySelector('.words')")
+    lists = browser.run("return [...document.querySelectorAll('.words')].map(n => n.textContent)")
+    assert lists == ["the – maison 2×", "house – maison 2×"]
+    rows = browser.run("""return [...document.querySelectorAll('#errors table')[0].querySelectorAll('tbody tr')].map(
+        (row) => [...row.cells].map(n => n.textContent))""")  # noqa: E501
+    # Words of 1 to 3 letters: 4 ends of `the`, 2 of `la`; of 4 to 6: 2 of `maison`, all wrong.
+    assert rows[0][1:3] == ["6", "33.3 %"] and rows[1][1:3] == ["2", "100.0 %"]
+    browser.click(".words button")
+    assert browser.run("return document.getElementById('find').value") == "the"
+
+
+# ---- correct and save ----
+
+CAUGHT = """window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((t) => window.saved.push([blob.type, t])); return '#'; };
+    HTMLAnchorElement.prototype.click = function () { window.named = this.download; };"""  # noqa: E501
+
+
+def test_links_are_corrected_by_hand_and_saved(browser, tmp_path):
+    view = PairView(1, ["a", "b"], ["x", "y"], [(0, 0), (1, 0)], 0.5)
+    show(browser, tmp_path, view, threshold=None, matrix=False)
+    browser.run(CAUGHT)
+    browser.press("e")
+    browser.run("""const word = (side, k) => document.querySelectorAll(`.${side} .word`)[k];
+        for (const [i, j] of [[1, 0], [1, 0], [1, 1], [0, 1], [0, 1]]) { word('src', i).click(); word('tgt', j).click(); }""")  # noqa: E501
+    # 1-0 was sure: possible, then gone; 1-1 is new; 0-1 new, then possible.
+    choose(browser, "#save", "talp")
+    assert browser.wait("return window.saved[0]")[1] == "0-0 0p1 1-1\n"
+    assert drawn(browser, 0, "wrong") == ["1-0"] and drawn(browser, 0, "missing") == ["1-1"]
+    browser.press("u", "u")
+    choose(browser, "#save", "jsonl")
+    saved = browser.wait("return window.saved[1]")[1]
+    assert '"sure":[[0,0],[1,1]],"possible":[]' in saved and '"src":["a","b"]' in saved
+    browser.press("j", "ArrowRight", "Enter", "ArrowRight", "ArrowRight", "Enter")  # a, x
+    choose(browser, "#save", "talp")
+    assert browser.wait("return window.saved[2]")[1] == "0p0 1-1\n"
+    assert browser.log() == []
+
+
+def test_a_pair_is_saved_as_a_picture_and_the_list_as_a_table(browser, tmp_path):
+    view = PairView(1, ["<a>", "b"], ["x", "שלום"], [(0, 0), (1, 1)], 0.5)
+    show(browser, tmp_path, view, pair(2), threshold=None, matrix=False)
+    browser.run(CAUGHT)
+    browser.click(".save button")
+    kind, picture = browser.wait("return window.saved[0]")
+    root = ET.fromstring(picture)
+    found = [node.text for node in root.iter() if node.tag.endswith("text")]
+    assert kind.startswith("image/svg") and found == ["<a>", "b", "x", "שלום"]
+    assert len([node for node in root.iter() if node.tag.endswith("path")]) == 2
+    browser.click(".save button:nth-child(2)")
+    browser.wait("return window.saved[1]")
+    assert browser.run("return window.named") == "pair-1.png"
+    assert browser.run("return window.saved[1][0]") == "image/png"
+    browser.type("#find", "<a>")
+    choose(browser, "#save", "tsv")
+    table = browser.wait("return window.saved[2]")[1].splitlines()
+    assert table[1].split("\t")[:4] == ["1", "<a> b", "x שלום", "0-0 1-1"] and len(table) == 2
 
 
 # ---- size ----

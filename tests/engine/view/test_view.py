@@ -32,6 +32,14 @@ def data_of(text: str) -> dict:
     return json.loads(found)
 
 
+def unpack(text: str) -> list[int]:
+    """Undo the packing of zeros, as the script of the page does."""
+    cells, packed = [], iter(base64.b64decode(text))
+    for value in packed:
+        cells += [value] if value else [0] * next(packed)
+    return cells
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy") / "toy.mx").path
@@ -90,7 +98,7 @@ def test_the_slider_begins_with_exactly_the_links():
     }
     pair = PairView(1, ["a", "b"], ["c", "d"], [(0, 0), (1, 0)], 0.5, [0.2, 0.9], weights)
     data = data_of(build_page(Page("x", [pair], threshold=0.2, matrix=True)))
-    cells = np.frombuffer(base64.b64decode(data["pairs"][0]["m"]), np.uint8).reshape(2, 2)
+    cells = np.array(unpack(data["pairs"][0]["m"])).reshape(2, 2)
     assert (cells >= data["threshold"]).tolist() == [[True, False], [True, False]]
     assert data["pairs"][0]["l"][2] >= data["threshold"]
 
@@ -105,6 +113,28 @@ def test_a_page_of_a_thousand_pairs_is_small():
     }
     pairs = [PairView(n, words, words, [], 0.5, [], weights) for n in range(1000)]
     assert len(build_page(Page("x", pairs, threshold=1.0, matrix=True))) < 4_000_000
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 254, 255, 256, 600])
+def test_matrices_are_packed_without_loss(zeros):
+    values = np.array([7, 0, 9, *[0] * zeros, 255, 2, *[0] * zeros], np.uint8)
+    packed = page.pack_bytes(values)
+    assert unpack(packed) == values.tolist()
+    assert len(packed) <= 4 * (8 + 4 * (zeros // 255 + 1)) / 3 + 4
+
+
+def test_each_import_of_the_script_finds_what_it_names():
+    """The modules are laid end to end, so a wrong import would only show in an editor."""
+    files = sorted((Path(page.__file__).parent / "web").glob("*.js"))
+    texts = {file.name: file.read_text("utf-8") for file in files}
+    first, more = re.compile(r"^export const ([\w$]+)", re.M), re.compile(r", (\w+) = layerOf")
+    for name, text in texts.items():
+        body = re.sub("^import .*\n", "", text, flags=re.M)
+        for names, module in re.findall(r'^import \{ (.+) \} from "./(.+)";', text, re.M):
+            wanted = set(names.split(", "))
+            assert wanted <= {*first.findall(texts[module]), *more.findall(texts[module])}, name
+            used = set(re.findall(r"[\w$]+", body))
+            assert wanted <= used, (name, wanted - used)
 
 
 def test_gold_keeps_sure_and_possible_apart():

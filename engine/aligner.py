@@ -32,7 +32,7 @@ from .links.average import MEAN_THRESHOLDS, MIN_MODEL_SCORE, LinkAverager
 from .links.formats import LinkFormat
 from .options import make_options, output_settings
 from .runtime.backends import Backend, GpuOptions, choose_backend, count_cores
-from .storage import atomic_write
+from .storage import atomic_write, hash_files
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
 from .text.files import open_output
 from .text.tokens.detection import TokenPlan
@@ -220,6 +220,8 @@ class Aligner:
         if chosen.average:
             # Their lines are compared, too; sizes tell the files of several shards apart.
             settings["average"] = [os.path.getsize(name) for name in chosen.average]
+        if chosen.shard[1] > 1:  # mx-merge must not join shards of different texts
+            settings["input"] = hash_files(name for name in (src, tgt, *chosen.average) if name)
         with (
             OutputFiles(targets, settings, restart=not chosen.resume, notes=observer is not None)
             if targets

@@ -25,7 +25,7 @@ from .bundle.bundle import Bundle
 from .bundle.installed import find_installed, installed_models
 from .bundle.manifest import MANIFEST
 from .errors import BundleError, MxError
-from .storage import hash_file
+from .storage import hash_file, make_cache_folder
 from .text.files import read_lines
 
 PRESET = "student"  # learns and aligns fastest
@@ -162,8 +162,13 @@ def _locate_model(request: TrainingRequest) -> tuple[TrainingRequest, str, Path]
     digest = found.hexdigest()
     if request.keep_model:
         return request, digest, Path(request.keep_model)
+    return request, digest, _find_cache() / f"{digest}.mx"
+
+
+def _find_cache() -> Path:
+    """Return the folder where models are kept unless the user says where."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return request, digest, cache / "mx-align" / "models" / f"{digest}.mx"
+    return cache / "mx-align" / "models"
 
 
 def _find_start(name: str, langs: str | None) -> Path:
@@ -237,6 +242,8 @@ def _check_training(kept: Path) -> None:
             'pip install "mx-align[train,export]"'
         )
     try:
+        if kept.parent == _find_cache():
+            make_cache_folder(kept.parent)  # texts can be guessed from models
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MxError(f"cannot keep a model in {kept.parent}: {error.strerror}") from None

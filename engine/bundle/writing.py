@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-import shutil
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BundleError, MxError
-from ..storage import sync_folder
+from ..storage import replace_path
 from .bundle import Bundle
 from .manifest import MANIFEST, FileEntry, Manifest, parse_manifest
 
@@ -34,19 +32,14 @@ def write_bundle(
     manifest = replace(manifest, files=listed)
     content = {MANIFEST: manifest.to_json(), **files}
     parse_manifest(content[MANIFEST], str(path))  # never write what could not be read again
-    # Beside the target, so that the last step is a rename inside one file system.
-    temp = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        if path.suffix == ".zip":
-            _write_zip(temp, content)
-        else:
-            _write_folder(temp, content)
-        _move_into_place(temp, path)
-        sync_folder(path.parent)
+        with replace_path(path) as made:
+            if path.suffix == ".zip":
+                _write_zip(made, content)
+            else:
+                _write_folder(made, content)
     except OSError as error:
         raise MxError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        _remove_path(temp)
     return Bundle.load(path)
 
 
@@ -71,42 +64,13 @@ def check_writable(path: Path, force: bool) -> None:
 def _write_folder(temp: Path, content: Mapping[str, bytes]) -> None:
     temp.mkdir()
     for name, data in content.items():
-        with open(temp / name, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    sync_folder(temp)
+        (temp / name).write_bytes(data)
 
 
 def _write_zip(temp: Path, content: Mapping[str, bytes]) -> None:
     # Uncompressed, because weights hardly shrink; no times, so equal content is equal bytes.
-    with open(temp, "xb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in content.items():
-                info = zipfile.ZipInfo(name)
-                info.external_attr = 0o644 << 16
-                archive.writestr(info, data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _move_into_place(temp: Path, path: Path) -> None:
-    """Rename to `path`; an older bundle there steps aside first and returns if that fails."""
-    if not os.path.lexists(path):
-        temp.rename(path)
-        return
-    aside = temp.with_suffix(".old")
-    path.rename(aside)
-    try:
-        temp.rename(path)
-    except OSError:
-        aside.rename(path)
-        raise
-    _remove_path(aside)
-
-
-def _remove_path(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    with zipfile.ZipFile(temp, "x", zipfile.ZIP_STORED) as archive:
+        for name, data in content.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, data)

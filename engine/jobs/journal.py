@@ -2,21 +2,24 @@
 
 A folder holds a `journal`: the settings of the output, then a record of each finished piece, one
 JSON object a line. A piece is synced before its record, so whatever a record speaks of is there.
-Does not know what pieces are: `output_files` lays them out.
+Each line has a checksum of itself and of all lines before it: what follows a damaged one is made
+again. Does not know what pieces are: `output_files` lays them out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..errors import MxError
-from ..storage import atomic_write, hold_lock, write_error
+from ..storage import atomic_write, hold_lock, is_own, open_own_file, write_error
 
 JOURNAL, MANIFEST, LOCK = "journal", "manifest.json", "lock"
 # All other files that we make, and what a kill leaves of one; no others are ever deleted.
@@ -24,12 +27,14 @@ _PIECE = r"part-?\d+(\.\w+)?"
 _OWN_NAMES = re.compile(rf"{_PIECE}|\.({_PIECE}|{JOURNAL}|{re.escape(MANIFEST)})\.[\w.]+\.tmp")
 # What a manifest has besides the settings.
 _RESULTS = ("pairs", "counts", "shards")
+CHECK = "check"  # the last value of a line: its checksum
 # Settings that people know by another name, and those whose values would tell them nothing.
 _SHOWN_AS = {"how": "signature", "targets": "files to write"}
 _IN_WORDS = {
     "mx-align": "another version of mx-align",
     "model": "another model",
     "average": "other files given with --average",
+    "input": "another text",
     "separator": "another --separator, or another number of files",
 }
 
@@ -44,8 +49,9 @@ class Journal:
     `complete` says that no piece is missing. Subclasses say how the pieces lie in the folder.
     """
 
-    version = 1  # of the settings and records
+    version = 3  # of the settings and records; 2 had no checksums
     record_keys: frozenset[str]  # that every record has
+    mode = 0o777  # of the folder, less what the user's mask takes away
 
     def __init__(
         self, folder: Path, output: Path, settings: Mapping[str, Any], restart: bool
@@ -56,12 +62,16 @@ class Journal:
         self.records: list[Record] = []
         self.complete = False
         self._restart = restart
+        self._check = ""  # of the last line of the journal
 
     def __enter__(self: AnyJournal) -> AnyJournal:
         with ExitStack() as self._open_files, self._name_errors():
             self._claim_folder()
             busy = f"another mx-align is writing {self.output}; wait for it"
-            self._open_files.enter_context(hold_lock(self.folder / LOCK, busy))
+            try:
+                self._open_files.enter_context(hold_lock(self.folder / LOCK, busy))
+            except FileNotFoundError:  # it has just finished and removed the folder
+                raise MxError(busy) from None
             if not self._restart:
                 self._load_records()
             if not self.complete:
@@ -75,7 +85,8 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Add the record of a piece that is on the disk."""
-        write_synced(self._log, encode_record(record))
+        line, self._check = seal_record(record, self._check)
+        write_synced(self._log, line)
         self.records.append(record)
 
     @contextmanager
@@ -99,16 +110,18 @@ class Journal:
 
     def _claim_folder(self) -> None:
         """Make the folder, or make sure that it is one of ours."""
-        try:
-            self.folder.mkdir(exist_ok=True)
-        except FileExistsError:
+        with suppress(FileExistsError):
+            self.folder.mkdir(self.mode)
+        info = os.lstat(self.folder)
+        if not stat.S_ISDIR(info.st_mode) or not is_own(info, self.folder.parent):
             raise MxError(
-                f"{self.folder} is in the way: mx-align keeps unfinished output there; remove it"
-            ) from None
+                f"{self.folder} is in the way: mx-align keeps unfinished output there, in a folder "
+                "of this user's own; move it away"
+            )
         names = {path.name for path in self.folder.iterdir()}
         # A run that was killed at its very beginning leaves a lock, and half a journal at most.
         strange = {name for name in names - {LOCK} if not name.startswith(f".{JOURNAL}.")}
-        if strange and not names & {JOURNAL, MANIFEST}:
+        if strange and not any(is_ours(self.folder / name) for name in (JOURNAL, MANIFEST)):
             raise MxError(
                 f"{self.folder} has files but no links of mx-align; move them away, or give "
                 "another output"
@@ -147,7 +160,7 @@ class Journal:
 
         The journal comes before the pieces: killed in between, there is more than it speaks of.
         """
-        write_records(self.folder / JOURNAL, [self.header, *self.records])
+        self._check = write_records(self.folder / JOURNAL, [self.header, *self.records])
         (self.folder / MANIFEST).unlink(missing_ok=True)
         self._remove_pieces(keep=self._piece_names())
         self._log = self._open_file(self.folder / JOURNAL)
@@ -159,7 +172,7 @@ class Journal:
 
     def _open_file(self, path: Path) -> BinaryIO:
         """Open a file for appending that is closed with the journal."""
-        file: BinaryIO = open(path, "ab")  # noqa: SIM115
+        file: BinaryIO = os.fdopen(open_own_file(path, os.O_APPEND), "ab")
         self._open_files.callback(_close_file, file)
         return file
 
@@ -168,22 +181,60 @@ class Journal:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read the lines of a journal, but for one that a kill cut; other files hold one record."""
+    """Read the lines of a journal up to the first that is damaged; other files hold one record."""
     data = path.read_bytes()
     texts = data.split(b"\n")[:-1] if path.name == JOURNAL else [data]
-    try:
-        records = list(map(json.loads, texts))
-    except ValueError:
-        raise damage_error(path) from None
-    if not all(isinstance(record, dict) for record in records):
+    records: list[Record] = []
+    check = ""
+    for text in texts:
+        try:
+            record = json.loads(text)
+            if not records and CHECK not in record and "mx-align" in record:
+                raise MxError(
+                    f"{path} was begun with another version of mx-align; end it with that one, or "
+                    "give --restart to begin anew"
+                )
+            found = record.pop(CHECK)
+            check = checksum(record, check)
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+            break
+        if found != check:
+            break
+        records.append(record)
+    if texts and not records:
         raise damage_error(path)
     return records
 
 
-def write_records(path: Path, records: Sequence[Record], indent: int | None = None) -> None:
-    """Write a file of records that is there as a whole or not at all."""
+def is_ours(path: Path) -> bool:
+    """Tell whether a journal or a manifest is one that we wrote, whole or damaged."""
+    try:
+        with open(path, "rb") as file:
+            return b'"mx-align": ' in file.read(1 << 24)
+    except OSError:
+        return False
+
+
+def write_records(path: Path, records: Sequence[Record], indent: int | None = None) -> str:
+    """Write a file of records that is there as a whole or not at all; return the last checksum."""
+    check = ""
     with atomic_write(path) as file:
-        file.write(b"".join(encode_record(record, indent) for record in records))
+        for record in records:
+            line, check = seal_record(record, check, indent)
+            file.write(line)
+    return check
+
+
+def seal_record(record: Record, before: str, indent: int | None = None) -> tuple[bytes, str]:
+    """Return the line of a record, and its checksum, which goes on from that of the one before."""
+    check = checksum(record, before)
+    return encode_record({**record, CHECK: check}, indent), check
+
+
+def checksum(record: Record, before: str) -> str:
+    """Return the checksum of a record and of all before it, whose own checksum is `before`."""
+    data = before.encode() + encode_record(record)
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def encode_record(values: Record, indent: int | None = None) -> bytes:

@@ -18,6 +18,8 @@ from .output_files import partial_folder, shard_record_path
 
 # In the record of every shard, and different in each of them.
 _OWN_KEYS = {"first_line", "pairs", "bytes", "sha256"}
+# In that of a shard only: its place, digests of the whole input and of its share.
+_SHARD_KEYS = {*_OWN_KEYS, "shard", "input", "share"}
 
 
 def merge_shards(paths: Sequence[Path], out: Path) -> tuple[int, int, int]:
@@ -62,7 +64,7 @@ def read_folder(folder: Path) -> dict[Path, Record]:
             f"{folder} has no {MANIFEST}: the run that writes it is not finished; "
             "run its command again"
         )
-    (manifest,) = read_records(path)
+    (manifest,) = read_records(path) or [{}]
     if manifest.get("format") == "parquet":
         raise InputError(f"{folder} has Parquet files, which readers take as one; nothing to merge")
     shards = manifest.get("shards", [{}])
@@ -83,7 +85,7 @@ def read_array(paths: Sequence[Path], out: Path) -> dict[Path, Record]:
         record = read_shard_record(path)
         first = first or record
         wording = "{name} {new!r} where another has {old!r}"
-        changes = describe_changes(first, record, wording, ignore={*_OWN_KEYS, "shard"})
+        changes = describe_changes(first, record, wording, ignore=_SHARD_KEYS - {"input"})
         number, of = map(int, record["shard"].split("/"))
         others = int(first["shard"].split("/")[1])
         if of != others:
@@ -107,8 +109,8 @@ def read_shard_record(path: Path) -> Record:
     """Read what a shard says of itself; an error says why it does not."""
     record_path = shard_record_path(path)
     if record_path.exists():
-        (record,) = read_records(record_path)
-        if not _OWN_KEYS | {"shard"} <= record.keys():
+        (record,) = read_records(record_path) or [{}]
+        if not record.keys() >= _SHARD_KEYS:
             raise damage_error(record_path)
         return record
     unfinished = partial_folder(path)

@@ -10,14 +10,14 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import MxError
-from ..storage import atomic_write, file_sha256, sync_folder
+from ..storage import atomic_write, file_sha256, keep_mode, open_own_file, sync_folder
 from ..text.files import open_output
 from ..types import Counts
 from .journal import JOURNAL, LOCK, MANIFEST, Journal, Record, write_records, write_synced
@@ -26,12 +26,14 @@ from .journal import JOURNAL, LOCK, MANIFEST, Journal, Record, write_records, wr
 class OutputFiles(Journal):
     """Files that grow chunk by chunk in `OUT.partial/` and get their names when all is there.
 
-    A record has the `pairs` of a chunk, the `digest` of its input, its `counts`, the `sizes` of all
-    files after it, and whether it ended where a chunk ends (`whole`) or only because the input did.
-    With `notes` there is one file more, which is only read again and goes with the folder.
+    A record has the `pairs` of a chunk, the `digest` of its input, its `counts`, the `sizes` and
+    running checksums (`sums`) of all files after it, and whether it ended where a chunk ends
+    (`whole`) or only because the input did. With `notes` there is one file more, which is only read
+    again and goes with the folder.
     """
 
-    record_keys = frozenset({"pairs", "digest", "counts", "sizes", "whole"})
+    record_keys = frozenset({"pairs", "digest", "counts", "sizes", "sums", "whole"})
+    mode = 0o700  # nobody else may plant a file there
 
     def __init__(
         self, targets: Sequence[Path], settings: Mapping[str, Any], *, restart: bool = False,
@@ -43,6 +45,7 @@ class OutputFiles(Journal):
         self._parts = [self.folder / f"part{n}" for n in range(len(targets) + notes)]
         self._notes = self._parts[-1] if notes else None
         self._files: list[BinaryIO] = []
+        self._sums = [new_sum() for _ in self._parts]  # of all bytes so far
 
     def append_chunk(
         self, parts: Sequence[bytes], counts: Counts, digest: str, whole: bool
@@ -50,11 +53,13 @@ class OutputFiles(Journal):
         """Add a chunk: its bytes for each target, and then its notes if there are any."""
         with self._name_errors():
             # A kill before the record leaves bytes that no record speaks of, which are dropped.
-            for file, data in zip(self._files, parts, strict=True):
+            for file, running, data in zip(self._files, self._sums, parts, strict=True):
                 write_synced(file, data)
+                running.update(data)
             sizes = [file.tell() for file in self._files]
+            sums = [running.hexdigest() for running in self._sums]
             chunk = {"pairs": counts.pairs, "digest": digest, "counts": list(astuple(counts))}
-            self.append({**chunk, "whole": whole, "sizes": sizes})
+            self.append({**chunk, "whole": whole, "sizes": sizes, "sums": sums})
 
     def read_notes(self) -> Iterator[bytes]:
         """Yield the lines of the notes of all records, without their ends."""
@@ -74,6 +79,7 @@ class OutputFiles(Journal):
         files that says what it is, for `merge`; it comes last, so what has one is complete.
         """
         pairs = sum(record["pairs"] for record in self.records)
+        share = join_digests(record["digest"] for record in self.records)
         with self._name_errors():
             if not self.complete:
                 # From here on a file may have gone to its target; nobody must look for it here.
@@ -85,7 +91,8 @@ class OutputFiles(Journal):
                 settings = {k: v for k, v in self.header.items() if k != "targets"}
                 for target in self.targets:
                     size, digest = target.stat().st_size, file_sha256(target)
-                    record = {**settings, "pairs": pairs, "bytes": size, "sha256": digest}
+                    record = {**settings, "share": share, "pairs": pairs, "bytes": size}
+                    record["sha256"] = digest
                     write_records(shard_record_path(target), [record])
             self._remove_pieces()
             for name in (JOURNAL, LOCK):  # not before: pieces without a journal are nobody's
@@ -108,14 +115,35 @@ class OutputFiles(Journal):
                 f"{self.folder} was begun without --report or --html, which must see every pair; "
                 "leave them out or give --restart to begin anew"
             )
-        for path, size in zip(self._parts, sizes, strict=False):
-            found = path.stat().st_size if path.exists() else 0
-            if found < size and not self.complete:
-                raise MxError(
-                    f"{path} has {found:,} bytes where the journal says {size:,}; it was changed "
-                    "since: give --restart to begin anew"
-                )
+        if self.complete:
+            names = zip(self._parts, self.targets, strict=False)
+            left = [(n, part) for n, part in enumerate(self._parts) if part.exists()]
+            if all(part.exists() or name.exists() for part, name in names) and all(
+                self._count_intact(records, n)[0] == len(records) for n, _ in left
+            ):
+                return records
+            self.complete = False  # somebody has changed or removed a file: it is made again
+        found = [self._count_intact(records, n) for n in range(len(self._parts))]
+        records = records[: min(count for count, _ in found)]
+        self._sums = [
+            running if count == len(records) else self._count_intact(records, n)[1]
+            for n, (count, running) in enumerate(found)
+        ]
         return records
+
+    def _count_intact(self, records: list[Record], n: int) -> tuple[int, Any]:
+        """Return how many records a part bears out, and the checksum of its bytes of those."""
+        running, place = new_sum(), 0
+        with os.fdopen(open_own_file(self._parts[n]), "rb") as file:
+            for done, record in enumerate(records):
+                before, left = running.copy(), record["sizes"][n] - place
+                while left > 0 and (data := file.read(min(left, 1 << 20))):
+                    running.update(data)
+                    left -= len(data)
+                if left or running.hexdigest() != record["sums"][n]:
+                    return done, before
+                place = record["sizes"][n]
+        return len(records), running
 
     def _start_log(self) -> None:
         super()._start_log()
@@ -134,7 +162,6 @@ class OutputFolder(Journal):
     folders have, holds the settings and all records.
     """
 
-    version = 2  # 1 had other names for symmetrize and optimize_for
     record_keys = frozenset({"block", "file", "bytes", "sha256"})
 
     def __init__(
@@ -172,10 +199,10 @@ class OutputFolder(Journal):
         return {record["file"] for record in self.records}
 
     def _check_pieces(self, records: list[Record]) -> list[Record]:
-        """Leave out those whose file was deleted or cut: it is made again."""
-        paths = [self.folder / str(record["file"]) for record in records]
-        sizes = [path.stat().st_size if path.exists() else None for path in paths]
-        return [r for r, size in zip(records, sizes, strict=True) if size == r["bytes"]]
+        """Leave out those whose file was deleted or changed: it is made again."""
+        paths = [self.folder / Path(str(record["file"])).name for record in records]
+        sums = [file_sha256(path) if path.is_file() else None for path in paths]
+        return [r for r, found in zip(records, sums, strict=True) if found == r["sha256"]]
 
 
 # ---- files ----
@@ -191,12 +218,26 @@ def shard_record_path(target: Path) -> Path:
     return target.with_name(target.name + ".shard.json")
 
 
+def new_sum() -> Any:
+    """Return a running checksum of an output."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def join_digests(digests: Iterable[str]) -> str:
+    """Return one digest for a share of a text from those of its chunks."""
+    joined = new_sum()
+    for digest in digests:
+        joined.update(digest.encode())
+    return str(joined.hexdigest())
+
+
 def publish_part(part: Path, target: Path) -> None:
     """Move a file to its target, through the compressor if the name says so."""
     ready = part
     if target.suffix in (".gz", ".zst"):
         # Packed in the folder: what a kill leaves behind goes with it.
         ready = part.with_name(part.name + target.suffix)
+        ready.unlink(missing_ok=True)  # of a run that was killed while it packed
         with open(part, "rb") as plain, open_output(ready) as packed:
             shutil.copyfileobj(plain, packed, 1 << 20)
     real = Path(os.path.realpath(target))  # write through a link instead of replacing it
@@ -204,6 +245,7 @@ def publish_part(part: Path, target: Path) -> None:
         # Before the rename: after a power cut the name must not stand for an empty file.
         os.fsync(file.fileno())
         try:
+            keep_mode(real, ready)
             os.replace(ready, real)
         except OSError as error:
             if error.errno != errno.EXDEV:

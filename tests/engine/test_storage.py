@@ -5,8 +5,16 @@ import sys
 
 import pytest
 
+from ...engine import storage
 from ...engine.errors import MxError
-from ...engine.storage import atomic_write, file_sha256, hash_file, hold_lock
+from ...engine.storage import (
+    atomic_write,
+    file_sha256,
+    hash_file,
+    hold_lock,
+    open_own_file,
+    replace_path,
+)
 
 
 def test_atomic_write_replaces_only_when_complete(tmp_path):
@@ -66,3 +74,64 @@ with hold_lock(Path({str(tmp_path / "lock")!r}), "busy"):
     assert (tmp_path / "lock").read_text().startswith("process ")
     with hold_lock(tmp_path / "lock", "busy"):
         pass
+
+
+def test_leftovers_of_dead_writers_are_swept_and_nothing_else(tmp_path):
+    """A writer that lives, a name of the user's own and other targets stay."""
+    code = f"""
+import os
+from mx_align.engine.storage import atomic_write, replace_path
+with atomic_write({str(tmp_path / "out")!r}) as file, replace_path({str(tmp_path / "f")!r}) as made:
+    made.mkdir()
+    (made / "x").write_text("half")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", code])
+    assert len(os.listdir(tmp_path)) == 2
+    (tmp_path / ".out.mine.tmp").write_text("mine")
+    with atomic_write(tmp_path / "out") as first:
+        with atomic_write(tmp_path / "out") as second:
+            second.write(b"second")
+        first.write(b"first")
+    assert (tmp_path / "out").read_bytes() == b"first"
+    assert len(os.listdir(tmp_path)) == 3
+    with replace_path(tmp_path / "f") as made:
+        made.write_bytes(b"whole")
+    assert sorted(os.listdir(tmp_path)) == [".out.mine.tmp", "f", "out"]
+
+
+def test_modes_are_kept_and_links_not_followed(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    with atomic_write(path) as file:
+        file.write(b"new")
+    assert path.stat().st_mode & 0o777 == 0o640
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(MxError, match="is a link"):
+        open_own_file(tmp_path / "link")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_is_replaced_in_one_step(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(storage, "_find_renameat2", lambda: None)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "old").touch()
+    with pytest.raises(ValueError, match="stop"), replace_path(tmp_path / "f") as made:
+        made.mkdir()
+        raise ValueError("stop")
+    assert os.listdir(tmp_path / "f") == ["old"]
+    with replace_path(tmp_path / "f") as made:
+        made.mkdir()
+        (made / "new").touch()
+    assert os.listdir(tmp_path / "f") == ["new"]
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_file_of_anothers_is_no_lock(tmp_path):
+    (tmp_path / "lock").write_text("my precious notes")
+    with pytest.raises(MxError, match="no lock of ours"), hold_lock(tmp_path / "lock", "busy"):
+        pass
+    assert (tmp_path / "lock").read_text() == "my precious notes"

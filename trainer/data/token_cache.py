@@ -9,9 +9,6 @@ A cache is a folder: `meta.json`; `lines.bin`, the line number of each kept pair
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -23,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.errors import MxError
-from ...engine.storage import sync_folder
+from ...engine.storage import replace_path
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
 from ...engine.types import IntArray, Pieces
@@ -68,10 +65,10 @@ def build_token_cache(
     `key` says what the content depends on; `TokenCache.open` compares it.
     """
     counts, source = CacheCounts(), iter(pairs)
-    temp = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        temp.mkdir(parents=True)
-        with ExitStack() as stack:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replace_path(folder) as temp, ExitStack() as stack:
+            temp.mkdir()
 
             def create(name: str) -> BinaryIO:
                 return stack.enter_context(open(temp / f"{name}.bin", "wb"))
@@ -92,22 +89,19 @@ def build_token_cache(
                 counts.kept += int(keep.sum())
                 if progress:
                     progress(counts)
-        meta = {
-            "format": FORMAT,
-            "key": key,
-            "n": counts.kept,
-            "counts": asdict(counts),
-            "src": src.meta(),
-            "tgt": tgt.meta(),
-        }
-        (temp / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False), "utf-8")
-        _replace_folder(temp, folder)
+            meta = {
+                "format": FORMAT,
+                "key": key,
+                "n": counts.kept,
+                "counts": asdict(counts),
+                "src": src.meta(),
+                "tgt": tgt.meta(),
+            }
+            (temp / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False), "utf-8")
     except OSError as error:
         raise MxError(
             f"cannot write the token cache {folder}: {error.strerror or error}"
         ) from error
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
     return counts
 
 
@@ -159,20 +153,6 @@ class _SideWriter:
     def meta(self) -> dict[str, Any]:
         """Return what `meta.json` says about this side."""
         return {"dtype": self._dtype.str, "pieces": self._end}
-
-
-def _replace_folder(temp: Path, folder: Path) -> None:
-    """Put a finished folder in place; an older one goes only when the new one is there."""
-    for path in temp.iterdir():
-        with open(path, "rb+") as file:
-            os.fsync(file.fileno())
-    # A folder cannot be replaced by another in one step: the old one is moved away first.
-    old = temp.with_suffix(".old")
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(temp, folder)
-    sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 # ---- reading ----

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ...engine.errors import MxError
-from ...engine.storage import sync_folder
+from ...engine.storage import replace_path
 from ..config import ModelConfig, RunConfig, read_config
 from .mask_align import MaskAlign
 from .student import Student
@@ -34,14 +34,12 @@ def error_reason(error: Exception) -> str:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors and flush them to the disk."""
+    """Write tensors into a file with the mode of any other."""
     # safetensors wants contiguous CPU tensors.
     save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, path)
     mask = os.umask(0)  # can be read by setting it only
     os.umask(mask)
     path.chmod(0o666 & ~mask)  # safetensors makes files that nobody else can read
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 def assign_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -60,15 +58,11 @@ def assign_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 def publish_weights(run: Path, tensors: dict[str, Tensor], name: str = MODEL) -> None:
     """Replace a run's `model.safetensors`, or its file `name`, by these weights."""
-    temp = run / f".{name}.{os.getpid()}.tmp"  # readers see the old weights or the new ones
     try:
-        save_tensors(tensors, temp)
-        temp.rename(run / name)
-        sync_folder(run)
+        with replace_path(run / name) as temp:  # readers see the old weights or the new ones
+            save_tensors(tensors, temp)
     except (OSError, SafetensorError) as error:
         raise MxError(f"cannot write {run / name}: {error_reason(error)}") from error
-    finally:
-        temp.unlink(missing_ok=True)
 
 
 def check_trained(run: Path) -> None:

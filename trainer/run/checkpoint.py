@@ -13,7 +13,6 @@ The run folder:
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...engine.errors import MxError
-from ...engine.storage import replace_file, sync_folder
+from ...engine.storage import replace_path
 from ..networks.weights import MODEL, assign_weights, error_reason, save_tensors
 
 START = "start.safetensors"
@@ -49,34 +48,27 @@ def save_checkpoint(
     state: dict[str, Any],
 ) -> Path:
     """Write `checkpoints/step-N`; it has that name only when every byte is on the disk."""
-    # Written beside its place and moved there last: a folder with the right name is whole.
     final = checkpoint_folder(run, step)
-    temp = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
-        shutil.rmtree(temp, ignore_errors=True)
-        temp.mkdir(parents=True)
-        save_tensors(dict(model.named_parameters()), temp / MODEL)
-        if averaged is not None:
-            save_tensors(averaged, temp / "averaged.safetensors")
-        state_tensors = {
-            f"{name}/{key}": value
-            for name, parameter in model.named_parameters()
-            for key, value in optimizer.state.get(parameter, {}).items()
-        }
-        save_tensors(state_tensors, temp / "optimizer.safetensors")
-        replace_file(temp / "state.json", json.dumps(state).encode() + b"\n")
-        sync_folder(temp)
+        final.parent.mkdir(parents=True, exist_ok=True)
         # The step may have been saved before, by a run that went on from an earlier checkpoint.
-        shutil.rmtree(final, ignore_errors=True)
-        temp.rename(final)
-        sync_folder(final.parent)
+        with replace_path(final) as temp:
+            temp.mkdir()
+            save_tensors(dict(model.named_parameters()), temp / MODEL)
+            if averaged is not None:
+                save_tensors(averaged, temp / "averaged.safetensors")
+            state_tensors = {
+                f"{name}/{key}": value
+                for name, parameter in model.named_parameters()
+                for key, value in optimizer.state.get(parameter, {}).items()
+            }
+            save_tensors(state_tensors, temp / "optimizer.safetensors")
+            (temp / "state.json").write_bytes(json.dumps(state).encode() + b"\n")
     except (OSError, SafetensorError, MxError) as error:
         raise MxError(
             f"cannot write the checkpoint {final}: {error_reason(error)}; the run can be resumed "
             "from the one before once there is room"
         ) from error
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
     return final
 
 

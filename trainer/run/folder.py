@@ -6,6 +6,7 @@ Does not read text or weights: `training_data.py` and `checkpoint.py` do.
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 from ...engine.bundle.manifest import parse_languages
 from ...engine.errors import MxError
-from ...engine.storage import hash_file, hold_lock, replace_file
+from ...engine.storage import hash_file, hold_lock, replace_file, sweep_leftovers
 from ...engine.version import __version__
 from ..config import (
     ModelConfig,
@@ -52,7 +53,7 @@ _OURS = (
     "model.safetensors", START, "log.jsonl", "tensorboard",
 )  # fmt: skip
 
-Files = dict[str, dict[str, Any]]  # path -> size, mtime_ns, digest
+Files = dict[str, dict[str, Any]]  # path -> size, digest
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def prepare_run(command: RunCommand, report: Report) -> None:
         write_command(run, texts, {})  # first of all: from here on the folder is known as a run's
     if command.texts is not None and not trained:
         copy_streams(command.texts, run)
-    files, replaced = examine_files(texts, run, report)
+    files, replaced = examine_files(texts, run)
     changes = changed_settings(run, asked, texts)
     if trained:
         refuse_changes(run, changes, replaced)
@@ -199,28 +200,24 @@ def load_run(run: Path) -> tuple[RunConfig, Texts]:
 # ---- what has changed ----
 
 
-def examine_files(texts: Texts, run: Path, report: Report) -> tuple[Files, list[str]]:
+def examine_files(texts: Texts, run: Path) -> tuple[Files, list[str]]:
     """Return the texts as they are now, and which do not hold what they held at the last start.
 
-    One of the known size and time is not read again.
+    All of each is read: size and time may be those of another text.
     """
     record = read_json_object(run / "command.json")
     if "sizes" in record:  # all that older runs noted
         record["files"] = {file: {"size": size} for file, size in record["sizes"].items()}
     files: Files = {}
     replaced = []
-    for file, size, time in texts.fingerprint()["files"]:
+    for file in texts.list_read():
         old = record["files"].get(file, {})
-        if (old.get("size"), old.get("mtime_ns")) == (size, time):
-            files[file] = old
-            continue
-        if "digest" in old:
-            report(f"{file} was written to since; reading whether its text is the same")
         try:
+            size = os.stat(file).st_size
             digest = hash_file(file, hashlib.blake2b(digest_size=16)).hexdigest()
         except OSError as error:
             raise MxError(f"cannot read {file}: {error.strerror}") from None
-        files[file] = {"size": size, "mtime_ns": time, "digest": digest}
+        files[file] = {"size": size, "digest": digest}
         if old.get("size", size) != size or old.get("digest", digest) != digest:
             replaced.append(file)
     return files, replaced
@@ -270,6 +267,5 @@ def delete_run(run: Path) -> None:
 
 def delete_leftovers(run: Path) -> None:
     """Delete what killed processes left half written."""
-    for folder in (run, run / "cache", run / "checkpoints", run / "text"):
-        for path in (*folder.glob(".*.tmp"), *folder.glob(".*.old")):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for folder in (run, run / "cache", run / "checkpoints", run / "text", run / "cache" / "links"):
+        sweep_leftovers(folder)

@@ -56,15 +56,9 @@ class Texts:
         metavar="XX-YY",
     )
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what tells whether the training text is still the same, without reading it."""
-        files = [f for f in (self.src, self.tgt, self.valid_src, self.valid_tgt) if f]
-        try:
-            stats = [os.stat(f) for f in files]
-        except OSError as error:
-            raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
-        sizes = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, stats, strict=True)]
-        return {"files": sizes, "valid_last": self.valid_last}
+    def list_read(self) -> list[str]:
+        """Return the files that are learned from or validated on."""
+        return [f for f in (self.src, self.tgt, self.valid_src, self.valid_tgt) if f]
 
 
 _FILES = ("src", "tgt", "valid_src", "valid_tgt", "gold_src", "gold_tgt", "gold", "vocab")

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...engine.bundle.manifest import MANIFEST
 from ...engine.errors import InputError, MxError
-from ...engine.storage import file_sha256, replace_file
+from ...engine.storage import file_sha256, hash_files, replace_file
 from ...engine.text.files import read_pairs
 from ...engine.text.pieces import PieceTokenizer
 from ...engine.text.words import split_words
@@ -29,6 +29,8 @@ from ..networks.weights import MODEL
 from ..teachers.teachers import Report, average_teachers, check_teachers, is_link_file, open_teacher
 from .checkpoint import list_checkpoints
 from .texts import Texts, rename_old_teacher
+
+LINKS_FORMAT = 4  # of the key of links; 3 told files by size and time
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,12 @@ def prepare_data(texts: Texts, config: RunConfig, run: Path, report: Report) -> 
     key = cache_key(texts, config, run)
     if any(TokenCache.open(folder / name, key) is None for name in ("train", "valid")):
         tokenize_texts(texts, config, run, key, report)
-    key |= {"format": 3, "teachers": teachers} | ({"langs": texts.langs} if texts.langs else {})
+    key |= {"format": LINKS_FORMAT, "teachers": teachers}
+    key |= {"langs": texts.langs} if texts.langs else {}
     if names and known != key:
-        if known and known.get("teachers") != teachers and list_checkpoints(run):
+        # Earlier formats noted sizes and times, which tell nothing about what a file holds.
+        noted = known.get("format") == LINKS_FORMAT
+        if noted and known["teachers"] != teachers and list_checkpoints(run):
             raise MxError(
                 f"{run} was taught by {' and '.join(names)} as it was before; "
                 "put that back, choose another folder, or begin anew with --restart"
@@ -125,7 +130,7 @@ def cache_key(texts: Texts, config: RunConfig, run: Path) -> dict[str, Any]:
     vocab = [run / "src.spm"] + ([] if config.model.joint_vocab else [run / "tgt.spm"])
     train = config.train
     return {
-        "text": texts.fingerprint(),
+        "text": [hash_files(texts.list_read()), texts.valid_last],
         "vocab": [file_sha256(file) for file in vocab],
         "lowercase": train.lowercase,
         **({"fold_accents": True} if train.fold_accents else {}),
@@ -267,5 +272,4 @@ def teacher_identity(name: str) -> list[Any]:
     found = [file for file in (path / MODEL, path / MANIFEST, path) if file.exists()]
     if not found:
         raise InputError(f"the teacher {name} is gone; put it back, or begin anew with --restart")
-    stat = found[0].stat()
-    return [name, stat.st_size, stat.st_mtime_ns]
+    return [name, file_sha256(found[0])]

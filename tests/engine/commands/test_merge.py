@@ -1,7 +1,6 @@
 """Shards that are pre-empted at random merge to the bytes of one run; others do not merge."""
 
 import gzip
-import json
 import random
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from ....engine.commands import align as cli
 from ....engine.commands import merge
+from ....engine.jobs.journal import write_records
 from ...support.bundles import LINES, write_toy
 
 WORDS = " ".join(LINES).split(" ")
@@ -172,5 +172,17 @@ def test_a_folder_needs_its_manifest(tmp_path):
     folder.mkdir()
     out = tmp_path / "links"
     assert "has no manifest.json" in merged(folder, "-o", out, code=2)
-    (folder / "manifest.json").write_text(json.dumps({"mx-align": 1, "format": "parquet"}))
+    write_records(folder / "manifest.json", [{"mx-align": 3, "format": "parquet"}])
     assert "nothing to merge" in merged(folder, "-o", out, code=2)
+
+
+def test_shards_of_different_texts_do_not_merge(shards, work, tmp_path):
+    """Both have as many lines, so that only digests tell them apart."""
+    (one,) = shards(2, "links.{}", (1,))
+    words = (work / "c.src").read_text("utf-8")
+    (tmp_path / "c.src").write_text(words.swapcase(), "utf-8")
+    line = [str(tmp_path / "c.src"), *files(work)[1:], "--shard", "2/2"]
+    result = CliRunner().invoke(cli.main, [*line, "-o", str(tmp_path / "links.2")])
+    assert result.exit_code == 0, result.output
+    said = merged(one, tmp_path / "links.2", "-o", tmp_path / "links", code=2)
+    assert "does not belong to the others: another text" in said

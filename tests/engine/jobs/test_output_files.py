@@ -1,6 +1,5 @@
 import errno
 import gzip
-import json
 import os
 from pathlib import Path
 
@@ -61,25 +60,14 @@ def test_goes_on_behind_the_last_record(tmp_path):
     assert target.read_bytes() == b"first\nsecond\n"
 
 
-def test_the_journal_of_an_earlier_version_goes_on(tmp_path):
-    """These bytes are the format: a run may be begun by one version and ended by another."""
-    target = tmp_path / "out"
-    folder = partial_folder(target)
+def test_the_journal_of_an_earlier_version_says_so(tmp_path):
+    folder = partial_folder(tmp_path / "out")
     folder.mkdir()
-    (folder / "journal").write_bytes(
-        b'{"how": "soft", "mx-align": 1, "one_based": false, "targets": ["out"]}\n'
-        b'{"counts": [2, 0, 0, 0, 1, 4], "digest": "d", "pairs": 2, "sizes": [6], "whole": true}\n'
-    )
-    (folder / "part0").write_bytes(b"first\n")
-    begun = (folder / "journal").read_bytes()
-    with OutputFiles([target], SETTINGS) as output:
-        assert (folder / "journal").read_bytes() == begun
-        write(output, b"second\n")
-        assert (folder / "journal").read_bytes() == begun + begun.split(b"\n")[1].replace(
-            b"[6]", b"[13]"
-        ) + b"\n"
-        output.finish()
-    assert target.read_bytes() == b"first\nsecond\n"
+    (folder / "journal").write_bytes(b'{"how": "soft", "mx-align": 1, "targets": ["out"]}\n')
+    with pytest.raises(MxError, match="another version"), OutputFiles([tmp_path / "out"], SETTINGS):
+        pass
+    with OutputFiles([tmp_path / "out"], SETTINGS, restart=True) as output:
+        assert not output.records
 
 
 def test_files_of_others_are_left_alone(tmp_path):
@@ -215,25 +203,88 @@ def test_two_at_once(tmp_path):
         pass
 
 
-def test_damage_is_noticed(tmp_path):
+@pytest.mark.parametrize("file", ["part0", "journal"])
+def test_flipped_bytes_are_noticed_and_made_again(tmp_path, file):
+    target = tmp_path / "out"
+    for where in range(1, 6):  # somewhere in the second chunk or its record
+        with OutputFiles([target], SETTINGS, restart=True) as output:
+            write(output, b"first line\n")
+            begun = (output.folder / file).stat().st_size
+            write(output, b"second line\n")
+            write(output, b"third line\n")
+        data = bytearray((partial_folder(target) / file).read_bytes())
+        data[begun + where] ^= 1
+        (partial_folder(target) / file).write_bytes(data)
+        with OutputFiles([target], SETTINGS) as output:
+            assert len(output.records) == 1
+            write(output, b"second line\n")
+            output.finish()
+        assert target.read_bytes() == b"first line\nsecond line\n"
+
+
+def test_a_journal_without_its_first_line_is_damaged(tmp_path):
+    with OutputFiles([tmp_path / "out"], SETTINGS) as output:
+        write(output, b"line\n")
+    journal = partial_folder(tmp_path / "out") / "journal"
+    journal.write_bytes(b"\0\0\n" + journal.read_bytes())
+    with pytest.raises(MxError, match="damaged"), OutputFiles([tmp_path / "out"], SETTINGS):
+        pass
+
+
+def test_what_was_removed_after_the_end_is_made_again(tmp_path):
     target = tmp_path / "out"
     with OutputFiles([target], SETTINGS) as output:
         write(output, b"line\n")
-    folder = partial_folder(target)
-    (folder / "part0").write_bytes(b"li")
-    with (
-        pytest.raises(MxError, match=r"2 bytes where the journal says 5"),
-        OutputFiles([target], SETTINGS),
-    ):
+        output.append({"complete": True})
+    (partial_folder(target) / "part0").unlink()
+    with OutputFiles([target], SETTINGS) as output:
+        assert not output.complete and not output.records
+
+
+def test_links_that_somebody_planted_are_not_followed(tmp_path):
+    target, treasure = tmp_path / "out", tmp_path / "treasure"
+    treasure.mkdir()
+    (treasure / "part0").write_text("mine")
+    partial_folder(target).symlink_to(treasure)
+    with pytest.raises(MxError, match="in the way"), OutputFiles([target], SETTINGS):
         pass
-    journal = (folder / "journal").read_bytes()
-    (folder / "journal").write_bytes(b"\0\0\n" + journal)
-    with pytest.raises(MxError, match="damaged"), OutputFiles([target], SETTINGS):
-        pass
-    header = journal.split(b"\n")[0]
-    (folder / "journal").write_bytes(header + b"\n" + json.dumps({"x": 1}).encode() + b"\n")
-    with pytest.raises(MxError, match="damaged"), OutputFiles([target], SETTINGS):
-        pass
+    partial_folder(target).unlink()
+    for name in ("lock", "part0"):
+        partial_folder(target).mkdir(exist_ok=True)
+        with OutputFiles([target], SETTINGS, restart=True) as output:
+            write(output, b"line\n")
+        (partial_folder(target) / name).unlink()
+        (partial_folder(target) / name).symlink_to(treasure / "part0")
+        with pytest.raises(MxError, match="is a link"), OutputFiles([target], SETTINGS):
+            pass
+        (partial_folder(target) / name).unlink()
+    assert (treasure / "part0").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["journal", "lock", "part0"])
+def test_a_folder_of_that_name_that_is_the_users_own_survives(tmp_path, name):
+    folder = partial_folder(tmp_path / "out")
+    folder.mkdir()
+    (folder / name).write_text("mine\n")
+    for restart in (False, True):
+        with (
+            pytest.raises(MxError, match=r"in the way|no links of mx-align"),
+            OutputFiles([tmp_path / "out"], SETTINGS, restart=restart),
+        ):
+            pass
+    assert (folder / name).read_text() == "mine\n"
+
+
+def test_modes_of_replaced_files_are_kept(tmp_path):
+    targets = [tmp_path / "a", tmp_path / "b.gz"]
+    for target in targets:
+        target.write_bytes(b"old")
+        target.chmod(0o604)
+    with OutputFiles(targets, SETTINGS) as output:
+        assert output.folder.stat().st_mode & 0o777 == 0o700
+        write(output, b"line\n")
+        output.finish()
+    assert [path.stat().st_mode & 0o777 for path in targets] == [0o604] * 2
 
 
 def test_no_folder_or_something_in_the_way(tmp_path):

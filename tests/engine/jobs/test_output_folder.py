@@ -81,6 +81,6 @@ def test_a_folder_of_an_older_version(tmp_path):
         OutputFolder(tmp_path, ".links", {"optimize_for": "aer"}),
     ):
         pass
-    (tmp_path / "manifest.json").write_text('{"mx-align": 2}')
+    (tmp_path / "manifest.json").write_text('{"mx-align": 3, "check": "0"}')
     with pytest.raises(MxError, match="damaged"), OutputFolder(tmp_path, ".links", {}):
         pass

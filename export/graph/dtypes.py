@@ -1,7 +1,8 @@
 """Convert a fused graph to fp16 or int8. Does not measure what that costs.
 
 fp16, for GPUs: weights and most values; positions, the last softmax and all that follows it stay
-fp32, and so do the graph's outputs. LayerNormalization computes in fp32 by its definition.
+fp32, and so do the graph's outputs. LayerNormalization computes in fp32 by its definition. Large
+embeddings are kept in 8 bits, as in int8.
 
 int8, for CPUs: every product with a weight matrix takes 8-bit inputs and weights; embeddings are
 kept in 8 bits, with a scale for each piece; all else stays fp32. Input ranges are constants found
@@ -30,6 +31,9 @@ _FLOAT32_WEIGHTS = {"positions.rates", "float32_1em30", "float32_2p0"}
 # 2 · 255 · 63 = 32,130 does not.
 _WEIGHT_LIMIT = 63
 _MICROSOFT = "com.microsoft"
+_WIDE = ".wide"  # ends the name of the node that gives an 8-bit row the graph's own type
+# Embeddings of more pieces are most of the file: in 8 bits they take half of what fp16 takes.
+_LARGE_TABLE = 1 << 15
 
 # ---- fp16 ----
 
@@ -37,6 +41,7 @@ _MICROSOFT = "com.microsoft"
 def convert_to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a fused graph in fp16."""
     copy = deepcopy(model)
+    _shrink_large_tables(copy)
     for tensor in copy.graph.initializer:
         kept = tensor.name in _FLOAT32_WEIGHTS or tensor.name.startswith(TAIL)
         if tensor.data_type == TensorProto.FLOAT and not kept:
@@ -45,9 +50,23 @@ def convert_to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
             finite = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
             tensor.CopyFrom(numpy_helper.from_array(finite.astype(np.float16), tensor.name))
     for node in copy.graph.node:
-        if node.op_type == "Cast" and node.name.endswith("/positions"):
+        if node.op_type == "Cast" and node.name.endswith(("/positions", _WIDE)):
             node.attribute[0].i = TensorProto.FLOAT16
     return copy
+
+
+def _shrink_large_tables(model: onnx.ModelProto) -> None:
+    """Keep embeddings of many pieces in 8 bits, in place."""
+    large = {t.name for t in model.graph.initializer if t.dims and t.dims[0] > _LARGE_TABLE}
+    quantizer = _Quantizer(model, {})
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        shrinks = node.op_type == "Gather" and node.input[0].endswith("embedding.weight")
+        shrinks = shrinks and node.input[0] in large
+        nodes += quantizer.quantize_embedding(node) if shrinks else [node]
+    if quantizer.stored:
+        replace_nodes(model.graph, nodes)
+        model.graph.initializer.extend(quantizer.stored.values())
 
 
 # ---- int8 ----
@@ -198,6 +217,6 @@ class _Quantizer:
         return [
             make_node("Gather", [f"{table}.int8", ids], [f"{out}.int8"], axis=0),
             make_node("Gather", [f"{table}.scale", ids], [f"{out}.scale"], axis=0),  # (B, L, 1)
-            make_node("Cast", [f"{out}.int8"], [f"{out}.wide"], to=TensorProto.FLOAT),
+            make_node("Cast", [f"{out}.int8"], [f"{out}.wide"], out + _WIDE, to=TensorProto.FLOAT),
             make_node("Mul", [f"{out}.wide", f"{out}.scale"], [out], name=node.name),
         ]

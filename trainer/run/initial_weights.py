@@ -97,7 +97,7 @@ def load_bundled_student(path: Path, langs: str | None) -> InitialModel:
 
 def student_weights(graph: bytes, model: Network, where: str) -> dict[str, Tensor]:
     """Return the parameters of a student in float32, from an fp32 or fp16 graph of it."""
-    stored, width = read_tensors(graph), model.config.width
+    stored, width = widen_tables(read_tensors(graph)), model.config.width
     found = {}
     for name, _ in model.named_parameters():
         # The way of `export/graph/student.py` backwards: what stays fp32 whatever the graph's dtype
@@ -112,6 +112,17 @@ def student_weights(graph: bytes, model: Network, where: str) -> dict[str, Tenso
         array = (values[0] if len(parts) == 1 else np.stack(values)) / np.float32(scale)
         found[name] = torch.from_numpy(array)
     return found
+
+
+def widen_tables(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add the float tables of embeddings that are stored in 8 bits, with a scale for each row."""
+    end = ".int8"
+    wide = {
+        name.removesuffix(end): rows * stored[name.removesuffix(end) + ".scale"].astype(np.float32)
+        for name, rows in stored.items()
+        if name.endswith(f"embedding.weight{end}")
+    }
+    return {**stored, **wide}
 
 
 def read_tensors(graph: bytes) -> dict[str, np.ndarray]:

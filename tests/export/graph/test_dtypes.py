@@ -7,6 +7,7 @@ import pytest
 from ....engine.runtime.model_graph import OUTPUTS
 from ....export.check.probe import make_feeds, open_session
 from ....export.check.verification import verify_graph
+from ....export.graph import dtypes
 from ....export.graph.dtypes import convert_to_fp16, convert_to_int8, find_products, find_ranges
 from ....trainer.config import ModelConfig
 from ...support.random_runs import SMALL, fuse_random, random_model
@@ -41,6 +42,16 @@ def test_half_the_size() -> None:
     stored = {t.name: t.data_type for t in convert_to_fp16(graph).graph.initializer}
     real = [name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT]
     assert real == ["positions.rates"]
+
+
+def test_large_embeddings_take_8_bits_in_fp16(monkeypatch) -> None:
+    monkeypatch.setattr(dtypes, "_LARGE_TABLE", 20)
+    graph = convert_to_fp16(fuse_random(SMALL))
+    onnx.checker.check_model(graph, full_check=True)
+    stored = {t.name: t.data_type for t in graph.graph.initializer}
+    assert stored["src_embedding.weight.int8"] == onnx.TensorProto.INT8
+    assert "src_embedding.weight" not in stored
+    assert verify_graph(random_model(SMALL), graph, "fp16", 30, None).value < 0.02
 
 
 def test_the_products_that_decide_the_scores_stay_exact() -> None:

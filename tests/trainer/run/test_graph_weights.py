@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ....engine.errors import MxError
+from ....export.graph import dtypes
 from ....export.graph.dtypes import convert_to_fp16
 from ....export.graph.fusion import fuse_attention
 from ....export.graph.plain import build_plain_graph, collect_weights
@@ -58,6 +59,15 @@ def test_fp16_gives_them_to_eleven_bits():
         np.testing.assert_allclose(found[key], value, rtol=2**-11, atol=1e-7)
     for key in ("diagonal", "correction.look.weight"):  # which stay fp32
         np.testing.assert_array_equal(found[key], wanted[key])
+
+
+def test_large_embeddings_come_back_from_8_bits(monkeypatch):
+    monkeypatch.setattr(dtypes, "_LARGE_TABLE", 20)
+    model = random_model(student())
+    found = student_weights(convert_to_fp16(graph_of(model)).SerializeToString(), model, "it")
+    wanted = model.src_embedding.weight.detach()
+    steps = wanted.abs().amax(1, keepdim=True) / 127
+    assert ((found["src_embedding.weight"] - wanted).abs() <= 0.55 * steps).all()
 
 
 def test_a_graph_without_a_weight_is_refused():

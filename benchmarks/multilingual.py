@@ -1,0 +1,227 @@
+"""Makes the model that ships: one student for English with many languages, from the data folder.
+
+    python -m mx_align.benchmarks.multilingual --data DATA/multi --work DIR --minutes 60
+    python -m mx_align.benchmarks.multilingual --data DATA/multi --bundle model.mx
+
+Each language gets links by statistics from its own text; all texts together teach a first student,
+and that and the statistics together teach the second one, which goes on from the first. The gold
+pairs of `dev/xx` choose thresholds and calibration, nothing else. The command goes on where it was
+stopped. With `--bundle` it only scores a model on the gold pairs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..engine.aligner import Aligner
+from ..engine.bundle.bundle import Bundle
+from ..engine.errors import MxError
+from ..engine.links.link_files import Gold, read_link_file
+from ..engine.links.scoring import count_sentences, score_counts
+from ..engine.text.files import read_lines
+from . import records, watch
+from .multilingual_text import learn_language, mix_languages
+from .systems import export_command, module_command
+
+# Languages of the XL-WA sets, over which the mean is taken.
+XLWA = ("bg", "da", "es", "et", "hu", "it", "nl", "pt", "ru", "sl")
+PAIRS = 70_000  # of a language; German and French, which most people have, more
+MORE_PAIRS = {"de": 110_000, "fr": 110_000}
+SHAPE = ("--student", "--lowercase", "--vocab-size", 56_000, "--encoder-layers", 3)
+
+# Licences as the data's README has them.
+LICENCES = {
+    "europarl": "European Parliament terms: reuse with acknowledgement",
+    "tatoeba": "CC BY 2.0 FR",
+    "libreoffice": "MPL-2.0",
+    "debian": "free, mixed (package descriptions)",
+    "pydocs": "CC0 and PSF",
+    "godot": "CC BY 3.0",
+    "gnome": "CC BY 3.0",
+    "homeassistant": "Apache-2.0",
+    "firefox": "MPL-2.0",
+    "suttacentral": "CC0",
+    "bible": "public domain, CC BY or CC BY-SA",
+    "kyoto": "CC BY-SA 3.0",
+    "tico19": "CC0",
+    "rosts": "CC BY-SA 4.0",
+    "mlqepe": "CC0",
+    "indianwiki": "CC BY-SA 3.0",
+}
+LIMITS = (
+    "Knows software, parliament, Tatoeba's everyday sentences and the Bible; other text less. "
+    "Languages of which there was little running text (sk, ca, ko, sl, vi, et, nb, tr, bg: mostly "
+    "software) and those far from English (hi, tr, ko, ja) are aligned worse. Pairs without English "
+    "go through the same network and are aligned worse than those with it."
+)
+
+
+# ---- gold pairs ----
+
+
+def read_gold_set(data: Path, language: str) -> tuple[list[str], list[str], list[Gold]]:
+    """Return a development set as the model reads it: other language, English, links that way."""
+    stem = data / "dev" / language
+    english, other = (list(read_lines(stem / f"dev.{side}")) for side in ("en", language))
+    gold = read_link_file(str(stem / "dev.talp")).fit_length(len(english), "dev.en").sentences
+    return other, english, [swap_gold(one) for one in gold]
+
+
+def swap_gold(gold: Gold) -> Gold:
+    return Gold(*(frozenset((j, i) for i, j in links) for links in (gold.sure, gold.possible)))
+
+
+def write_gold(data: Path, languages: list[str], out: Path) -> tuple[Path, Path, Path]:
+    """Write the gold pairs of all languages as one set."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = out / "gold.src", out / "gold.tgt", out / "gold.talp"
+    columns: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for language in languages:
+        src, tgt, gold = read_gold_set(data, language)
+        links = [" ".join(f"{i}-{j}" for i, j in sorted(one.possible)) for one in gold]
+        for column, lines in zip(columns, (src, tgt, links), strict=True):
+            column += lines
+    for path, lines in zip(paths, columns, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return paths
+
+
+def score_languages(bundle: Path, data: Path, **settings: Any) -> dict[str, dict[str, float]]:
+    """Return AER, precision and recall of a model on each development set, and the means."""
+    aligner = Aligner.load(bundle, **settings)
+    rows: dict[str, dict[str, float]] = {}
+    for language in sorted(path.name for path in (data / "dev").iterdir()):
+        src, tgt, gold = read_gold_set(data, language)
+        links = [set(one.links) for one in aligner.align(src, tgt)]
+        scores = score_counts(count_sentences(links, gold))
+        rows[language] = {
+            name: round(100 * getattr(scores, name), 2) for name in ("aer", "precision", "recall")
+        }
+    for name, members in (("XL-WA", XLWA), ("all", tuple(rows))):
+        rows[f"mean {name}"] = {
+            kind: round(sum(rows[one][kind] for one in members) / len(members), 2)
+            for kind in ("aer", "precision", "recall")
+        }
+    return rows
+
+
+# ---- training ----
+
+
+def learn_languages(data: Path, work: Path, jobs: int) -> dict[str, Path]:
+    """Return the files of all languages with links by statistics, made unless they are there."""
+    names = sorted(path.name.split(".")[0] for path in (data / "train").glob("*.tsv.zst"))
+    parts = {name: work / "parts" / f"{name}.tsv" for name in names}
+    (work / "parts").mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(jobs) as pool:
+        done = [
+            pool.submit(learn_language, data, name, MORE_PAIRS.get(name, PAIRS), path)
+            for name, path in parts.items()
+        ]
+        for one in done:
+            one.result()
+    return parts
+
+
+def train_rounds(work: Path, minutes: float, threads: int) -> Iterator[tuple[str, watch.Cost]]:
+    """Train the first student and the second one; a run that is there goes on or is kept."""
+    text = [work / name for name in ("src", "tgt")]
+    common = ("--valid-last", 2000, "--eval-every", 500, "--patience", 0, "--dtype", "bf16")
+    common += ("--threads", threads)
+    first = (*SHAPE, "--teacher", work / "links", "--minutes", minutes / 2, "--steps", 200_000)
+    yield "first", run_training(work, "first", (*text, *common, *first))
+    bundle = work / "first.mx"
+    if not bundle.exists():
+        watch.run_command(
+            (*export_command(work / "first", bundle), "--dtype", "fp32", "--dtype", "int8"),
+            work / "log",
+        )
+    # Its own links and those of the statistics, averaged: what both miss teaches nothing.
+    second = ("--start", work / "first", "--teacher", work / "links", "--teacher", bundle)
+    second += ("--minutes", minutes / 2, "--steps", 200_000)
+    yield "second", run_training(work, "second", (*text, *common, *second))
+
+
+def run_training(work: Path, name: str, flags: tuple[Any, ...]) -> watch.Cost:
+    return watch.run_command(
+        module_command("mx_align.trainer", *flags, "-o", work / name), work / "log"
+    )
+
+
+def count_sources(parts: dict[str, Path]) -> Counter[str]:
+    """Count the pairs of each source that were learned from."""
+    total = Counter[str]()
+    for path in parts.values():
+        total.update(json.loads(path.with_suffix(".json").read_text("utf-8")))
+    return total
+
+
+def describe_sources(sources: Counter[str]) -> tuple[str, str]:
+    """Return what the card says of the data, and of its licences."""
+    pairs = sum(sources.values())
+    shares = {name: 100 * count / pairs for name, count in sources.most_common()}
+    data = f"{pairs:,} pairs of English with 36 languages: " + ", ".join(
+        f"{name} {share:.1f} %" for name, share in shares.items()
+    )
+    return data, "; ".join(f"{name}: {LICENCES.get(name, 'see there')}" for name in shares)
+
+
+def export_model(work: Path, data: Path, parts: dict[str, Path], out: Path, hardware: str) -> None:
+    """Export the second student with thresholds and calibration from the development sets."""
+    golds = sorted(path.name for path in (data / "dev").iterdir())
+    src, tgt, links = write_gold(data, golds, work / "gold")
+    told, licence = describe_sources(count_sources(parts))
+    watch.run_command((
+        *export_command(work / "second", out), "--langs", f"{'+'.join(sorted(parts))}-en",
+        "--dtype", "fp16", "--dtype", "int8", "--gold-src", src, "--gold-tgt", tgt, "--gold", links,
+        "--data", told, "--licence", licence, "--hardware", hardware, "--limits", LIMITS, "--force",
+    ), work / "log")  # fmt: skip
+
+
+# ---- the command ----
+
+
+@click.command(help=__doc__.split("\n")[0])
+@click.option("--data", type=Path, required=True, help="Folder with train/ and dev/.")
+@click.option("--work", type=Path, help="Folder for texts and runs, to go on with.")
+@click.option("--minutes", type=float, default=60.0, help="Of training, both rounds [60].")
+@click.option("--jobs", type=int, default=1, help="Languages learned at a time [1].")
+@click.option("--threads", type=int, default=1, help="CPU threads of training [1].")
+@click.option("--hardware", default="", help="What the card says it was made on.")
+@click.option("--bundle", type=Path, help="Only score this model.")
+@click.option("--json", "path", type=Path, default=records.RESULTS / "multilingual.json")
+def main(
+    data: Path, work: Path | None, minutes: float, jobs: int, threads: int, hardware: str,
+    bundle: Path | None, path: Path,
+) -> None:  # fmt: skip
+    """Make the model, or score one."""
+    try:
+        costs: dict[str, Any] = {}
+        if bundle is None:
+            if work is None:
+                raise MxError("give --work, a folder for what is made, or --bundle to score")
+            parts = learn_languages(data, work, jobs)
+            if not (work / "links").exists():
+                mix_languages(parts, lambda kind: work / kind)
+            for name, cost in train_rounds(work, minutes, threads):
+                costs[name] = cost.round_values()
+            bundle = work / f"{'+'.join(sorted(parts))}-en.mx"
+            export_model(work, data, parts, bundle, hardware)
+        rows = score_languages(bundle, data)
+        for language, row in rows.items():
+            click.echo(f"{language}: AER {row['aer']} P {row['precision']} R {row['recall']}")
+        name = Bundle.load(bundle).manifest.name
+        records.add_run(path, name, {"dev": rows, "cost": costs, **records.describe_circumstances(())})
+    except (MxError, watch.CommandError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

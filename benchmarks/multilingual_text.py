@@ -18,7 +18,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -154,8 +153,11 @@ def drop_accents(pair: WordPair) -> WordPair:
 
 
 def split_parts(pair: WordPair) -> WordPair:
-    """Split words at hyphens and apostrophes, which are words of their own; all parts are linked."""
-    parts = [[re.findall(r"\w+|[^\w\s]", word) or [word] for word in side] for side in (pair.src, pair.tgt)]
+    """Split words at hyphens and apostrophes, which then stand alone; all parts are linked."""
+    parts = [
+        [re.findall(r"\w+|[^\w\s]", word) or [word] for word in side]
+        for side in (pair.src, pair.tgt)
+    ]
     starts = []
     for side in parts:
         ends = [0]

@@ -10,7 +10,7 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from ..errors import BackendError, BundleError, MxError
 from ..text.pieces import PieceTokenizer
+from .languages import parse_language_pair
 from .manifest import DTYPES, MANIFEST, OPTIMIZE_FOR, Manifest, OptimizeFor, parse_manifest
 from .onnx_check import check_self_contained
 
 _MAX_MANIFEST = 1 << 24
+_FEW_PAIRS = 6  # of languages, which messages name one by one
 
 
 class Bundle:
@@ -85,9 +87,16 @@ class Bundle:
 
     @property
     def language_pairs(self) -> list[str]:
-        """The pairs of languages that it aligns, like "de-en"; of de+fr and en "de-en", "fr-en"."""
-        src, tgt = self.languages
-        return [f"{s}-{t}" for s in src.split("+") for t in tgt.split("+")]
+        """The pairs of languages that it aligns, like "de-en"; of de+fr and en "de-en", "fr-en".
+
+        Of many languages one text for all of them, which is what people can read.
+        """
+        src, tgt = (side.split("+") for side in self.languages)
+        if len(src) * len(tgt) <= _FEW_PAIRS:
+            return [f"{s}-{t}" for s in src for t in tgt]
+        if set(src) < set(tgt):
+            return [f"any two of {' '.join(tgt)}"]
+        return [f"{' '.join(tgt)} with any of {' '.join(src)}"]
 
     def language_order(self, langs: str) -> int:
         """Return 1 if languages like "de-en" are a pair of its own, -1 if they are one the other
@@ -95,7 +104,11 @@ class Bundle:
         src, tgt = (side.lower().split("+") for side in self.languages)
         orders = {f"{t}-{s}": -1 for s in src for t in tgt}
         orders |= {f"{s}-{t}": 1 for s in src for t in tgt}
-        return orders.get(langs.lower(), 0)
+        if langs.lower() in orders:
+            return orders[langs.lower()]
+        with suppress(MxError):  # deu-eng, pt_BR-en, german-english
+            return orders.get("-".join(parse_language_pair(langs)), 0)
+        return 0
 
     # ---- graphs ----
 

@@ -49,6 +49,9 @@ def run_align(flags: AlignFlags) -> int | None:
         from .doctor import examine_machine
 
         return 0 if examine_machine(flags.model, click.echo) else 1
+    if flags.list_models:
+        _list_models()
+        return 0
     mode = _find_mode(flags)
     if flags.threshold is not None and flags.optimize_for:
         raise click.UsageError("--optimize-for and --threshold exclude each other")
@@ -82,6 +85,17 @@ def run_align(flags: AlignFlags) -> int | None:
     for signature in summary.signatures if flags.signature else ():
         click.echo(f"mx-align: {signature}", err=True)
     return None
+
+
+def _list_models() -> None:
+    """Print each installed model: its name, its size for a CPU, its languages."""
+    from ..bundle.bundle import Bundle
+    from ..bundle.installed import installed_models
+
+    for name, path in installed_models().items():
+        bundle = Bundle.load(path)
+        size = len(bundle.read_graph()) / 1e6
+        click.echo(f"{name}: {size:.1f} MB, {', '.join(bundle.language_pairs)}")
 
 
 def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:

@@ -82,6 +82,8 @@ class AlignFlags(CorpusOptions, CommonFlags):
         None, "Folder or zip [default: by --langs].", short="-m", metavar="BUNDLE")
     langs: str | None = model_flag(
         None, "Which installed model, like de-en, or en-de: turned round.", metavar="SRC-TGT")
+    list_models: bool = model_flag(
+        False, "Name the installed models and their languages, and exit.")
     backend: Literal["auto", "trt", "trt-rtx", "cuda", "cpu"] = model_flag(
         "auto", "What runs the model [default: auto, the fastest that works].")
     dtype: Literal["fp32", "fp16", "int8"] | None = model_flag(

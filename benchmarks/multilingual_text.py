@@ -34,7 +34,6 @@ LEAST = 0.2  # score of a link that is worth teaching: on the es, hu, ru, sl dev
 # Pairs of whose shorter side less is linked, by the sum of the scores, are hardly translations.
 LEAST_EXPLAINED = 0.25
 PIVOTED = 0.04  # share of pairs without English, judged
-SINGLE = 0.02  # pairs that also teach two of their words alone, as entries of a dictionary
 SEGMENTED = ("zh", "ja")  # written without spaces: half of their pairs are in longer segments
 SEGMENTS = 16_000
 
@@ -206,16 +205,6 @@ def learn_segmenter(pairs: Iterable[WordPair]) -> sentencepiece.SentencePiecePro
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def pick_single(pair: WordPair, rng: random.Random) -> WordPair | None:
-    """Return two words alone that are surely linked to each other and to nothing else."""
-    src, tgt = Counter(i for i, _, _ in pair.links), Counter(j for _, j, _ in pair.links)
-    sure = [(i, j) for i, j, s in pair.links if s > 0.9 and src[i] == tgt[j] == 1]
-    if not sure:
-        return None
-    i, j = rng.choice(sure)
-    return WordPair([pair.src[i]], [pair.tgt[j]], [(0, 0, 1.0)], [False], [False])
-
-
 def vary_pair(
     pair: WordPair,
     language: str,
@@ -273,8 +262,6 @@ def mix_languages(parts: dict[str, Path], out: Callable[[str], Path]) -> None:
         segmenter = learn_segmenter(pairs) if name in SEGMENTED else None
         for pair in pairs:
             lines.append(vary_pair(pair, name, rng, segmenter).as_lines())
-            if rng.random() < SINGLE and (single := pick_single(pair, rng)):
-                lines.append(single.as_lines())
     rng.shuffle(lines)
     for kind, column in zip(("src", "tgt", "links"), zip(*lines, strict=True), strict=True):
         replace_file(out(kind), "".join(f"{line}\n" for line in column).encode())

@@ -11,7 +11,6 @@ from ...benchmarks.multilingual_text import (
     join_segments,
     learn_language,
     mix_languages,
-    pick_single,
     pivot_pairs,
     read_language,
     split_parts,
@@ -65,12 +64,6 @@ def test_characters_become_segments_but_marks_stand_alone():
         "hello world .",
         "0-0:1.000 1-1:1.000 3-2:1.000",
     )
-
-
-def test_single_words_are_surely_linked_to_one():
-    pair = make_pair("das Haus", "the house house", "0-0 1-1 1-2")
-    single = pick_single(pair, random.Random(0))
-    assert single.as_lines() == ("das", "the", "0-0:1.000")
 
 
 def test_languages_meet_through_the_same_english_words():

@@ -69,6 +69,13 @@ def test_languages_without_a_model_are_named():
     assert " -" not in f"{found.value} {other.value}"  # no flags, which are of commands
 
 
+def test_the_models_are_listed():
+    result = CliRunner().invoke(cli.main, ["--list-models"])
+    assert result.exit_code == 0
+    for name in installed_models():
+        assert result.stdout.startswith(f"{name}: ") and " MB, " in result.stdout
+
+
 def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     files = [str(DATA / "sample.en"), str(DATA / "sample.fr")]

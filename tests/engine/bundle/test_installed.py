@@ -50,6 +50,21 @@ def test_the_fitting_model_is_found_in_either_order(models):
         find_installed()
 
 
+def test_languages_have_many_names(models):
+    for langs in ("deu-eng", "DE-en", "german-english", "en_US-de"):
+        assert find_installed(langs) == models["de-en"]
+
+
+def test_many_pairs_are_told_in_one(bundle, tmp_path):
+    in_languages(bundle, tmp_path / "some.mx", "de+fr+it+nl+pl+sv+tr", "en")
+    in_languages(bundle, tmp_path / "any.mx", "de+fr+it", "de+en+fr+it")
+    some, every = (Bundle.load(tmp_path / f"{name}.mx") for name in ("some", "any"))
+    assert some.language_pairs == ["en with any of de fr it nl pl sv tr"]
+    assert every.language_pairs == ["any two of de en fr it"]
+    orders = [every.language_order(langs) for langs in ("fr-it", "it-fr", "en-it", "it-en")]
+    assert orders == [1, 1, -1, 1]
+
+
 def test_an_underscore_stands_for_the_hyphen_inside_a_code():
     assert parse_languages("de-en") == ("de", "en")
     assert parse_languages("de+zh_Hans-en") == ("de+zh-Hans", "en")

@@ -10,6 +10,7 @@ SUMMARIES = {
     "mx-eval": "how good links are: AER, precision, recall, with intervals",
     "mx-view": "links and matrices as a page for the browser",
     "mx-tokenize": "raw text to words, with their places in the line",
+    "mx-lex": "lexical tables, shortlists, dictionaries and terms from links",
     "mx-merge": "join the shards of a large job",
     "mx-doctor": "which backends run here, and what the others need",
     "mx-train": "learn a model from parallel text (needs torch)",

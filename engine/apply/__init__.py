@@ -1,0 +1,1 @@
+"""What people do with links: lexicons, labels and markup carried over, filters."""

@@ -1,0 +1,1 @@
+"""Lexical tables, shortlists, dictionaries and lists of terms, made from links."""

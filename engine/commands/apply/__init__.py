@@ -1,0 +1,1 @@
+"""The commands that use links: mx-lex and mx-project."""

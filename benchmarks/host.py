@@ -91,8 +91,8 @@ def join_lines(done: pipeline.FinishedChunk) -> bytes:
 def profile_stages(recipe: Recipe, reader: ChunkReader, chunks: int) -> dict[str, float]:
     """Return microseconds per pair by stage, all in one thread."""
     clock = Clock()
-    clock.wrap(reader, "_read_lines", "read")
-    clock.wrap(corpus._Lines, "digest", "digest")
+    clock.wrap(reader, "_take_lines", "read")
+    clock.wrap(corpus.ChunkLines, "digest", "digest")
     clock.wrap(PieceTokenizer, "encode_many", "tokenise")
     clock.wrap(pipeline, "plan_units", "batch")
     clock.wrap(pipeline, "pack_batch", "batch")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +21,15 @@ import numpy as np
 from .align import long_pairs
 from .align.decoding import MODES, SOFT, LinkRule
 from .align.matrices import compute_matrices
-from .align.pipeline import FinishedChunk, ModelSettings, Recipe, run_chunk, stream_chunks
+from .align.pipeline import (
+    ChunkFunction,
+    FinishedChunk,
+    ModelSettings,
+    Recipe,
+    run_chunk,
+    stream_chunks,
+)
+from .align.processes import run_in_processes
 from .alignment import Alignment, SoftAlignment, build_alignments, chunk_sentences, sentence_words
 from .bundle.bundle import Bundle
 from .bundle.installed import find_bundle
@@ -36,7 +45,7 @@ from .storage import atomic_write, hash_files
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
 from .text.files import open_output
 from .text.tokens.detection import TokenPlan
-from .types import Counts, Link, Pairs, Renderer, Words
+from .types import Counts, Link, Links, Pairs, Renderer, Words
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -45,17 +54,27 @@ if TYPE_CHECKING:
 # Pairs that are sorted by length together: enough that most batches are full, few enough that
 # losing them to a kill costs little.
 CHUNK = 8192
+# Chunks of a text that would not pay for starting worker processes, a third of a second each.
+_SHORT_TEXT = 4
 Direction = Literal["forward", "backward"]
 # The lowest threshold: cells outside the sentences are 0 and must not be links.
 _TINY = float(np.finfo(np.float32).tiny)
 # What a direction of the user's is called by a model that is turned round.
 _OPPOSITE = {"forward": "backward", "backward": "forward"}
 _DEFAULT_OPTIONS = CorpusOptions()
-# Write the words of each side as lines.
-WORD_RENDERERS: tuple[Renderer, Renderer] = (
-    lambda pairs, links: list(map(" ".join, pairs.src)),
-    lambda pairs, links: list(map(" ".join, pairs.tgt)),
-)
+
+
+def render_src_words(pairs: Pairs, links: Links) -> list[str]:
+    """Write the source words of each pair as a line."""
+    return list(map(" ".join, pairs.src))
+
+
+def render_tgt_words(pairs: Pairs, links: Links) -> list[str]:
+    """Write the target words of each pair as a line."""
+    return list(map(" ".join, pairs.tgt))
+
+
+WORD_RENDERERS: tuple[Renderer, Renderer] = (render_src_words, render_tgt_words)
 
 
 @dataclass(eq=False, repr=False)
@@ -229,8 +248,8 @@ class Aligner:
         ) as files:
             total = _skip_finished(files, reader, observer) if files else Counts()
             resumed = total.pairs
-            chunks = () if files and files.complete else reader.read_chunks()
-            for done in aligner.align_chunks(chunks, renderers, chosen):
+            finished = bool(files and files.complete)
+            for done in () if finished else aligner.align_lines(reader, renderers, chosen):
                 _write_chunk(files, done, observer)
                 total += done.counts
                 if on_progress:
@@ -257,6 +276,24 @@ class Aligner:
         At most three chunks are held. An error of the input is raised after all before it.
         """
         return stream_chunks(self.make_recipe(renderers, options), chunks, self.backend.workers)
+
+    def align_lines(
+        self, reader: ChunkReader, renderers: Sequence[Renderer], options: CorpusOptions
+    ) -> Iterator[FinishedChunk]:
+        """Yield the finished chunks of a reader in their order.
+
+        After some chunks worker processes do the work, as many as the model has threads here; from
+        the first on, if `options.workers` says how many. Chunks from there have no words.
+        """
+        chunks = reader.read_lines()
+        workers = options.workers or self.backend.workers
+        if self.backend.name != "cpu" or workers == 1:
+            here, chunks = chunks, iter(())
+        else:
+            here = islice(chunks, 0 if options.workers else _SHORT_TEXT)
+        yield from self.align_chunks(map(reader.split_lines, here), renderers, options)
+        function = ChunkFunction(self.make_recipe(renderers, options), reader.split_lines)
+        yield from run_in_processes(function, chunks, workers)
 
     def open_reader(
         self, lines: LineSource, options: CorpusOptions, tokens: TokenPlan | None = None

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..runtime.backends import Backend
+from ..text.corpus import ChunkLines
 from ..text.pieces import PieceTokenizer
 from ..text.tokens.spans import spread_links
 from ..types import Counts, LinkChange, LinkFinder, LinkJoin, Links, Pairs, Renderer, Units
@@ -279,6 +280,24 @@ def run_chunk(recipe: Recipe, pairs: Pairs) -> FinishedChunk:
     for task in tasks:  # which grow on the way
         tasks += work.run(task)
     return work.result
+
+
+@dataclass(frozen=True)
+class ChunkFunction:
+    """What another process does with lines: makes pairs of them, then the finished chunk."""
+
+    recipe: Recipe
+    split_lines: Callable[[ChunkLines], Pairs]
+
+    def __call__(self, lines: ChunkLines) -> FinishedChunk:
+        done = run_chunk(self.recipe, self.split_lines(lines))
+        # Words were rendered; they need not travel.
+        return replace(
+            done,
+            pairs=replace(
+                done.pairs, src=[], tgt=[], link_lines=(), src_tokens=None, tgt_tokens=None
+            ),
+        )
 
 
 # ---- many chunks ----

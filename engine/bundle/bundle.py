@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,10 @@ class Bundle:
                     "fetch the bundle again"
                 )
         return cls(store, manifest, hashlib.sha256(data).hexdigest())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process by name; it must be the same bundle there."""
+        return _reopen_bundle, (str(self.path.absolute()), self.digest)
 
     def read_file(self, name: str) -> bytes:
         """Return the content of a file of the bundle, with its hash checked."""
@@ -179,6 +184,13 @@ class Bundle:
         table = self.manifest.calibration
         values = np.interp(np.asarray(scores, np.float64), table.scores, table.probabilities)
         return np.asarray(values, np.float64)
+
+
+def _reopen_bundle(path: str, digest: str) -> Bundle:
+    bundle = Bundle.load(path)
+    if bundle.digest != digest:
+        raise BundleError(f"{path} is not the bundle any more that was opened; start again")
+    return bundle
 
 
 # ---- folder or zip ----

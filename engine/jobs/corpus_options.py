@@ -117,6 +117,12 @@ class CorpusOptions:
     batch_tokens: int | None = speed_flag(
         None, "Padded pieces per side in a batch [default: 1024 on the CPU].", minimum=1
     )
+    workers: int | None = speed_flag(
+        None,
+        "Processes that align, on the CPU; 1: this one alone, with --threads [default: as many as "
+        "threads, if the text is long].",
+        minimum=1,
+    )
     chunk_pairs: int | None = speed_flag(
         None,
         "Pairs sorted by length together, and lost by a kill [default: 8192].",

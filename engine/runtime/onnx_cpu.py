@@ -34,6 +34,7 @@ class OnnxCpu:
     def __init__(self, bundle: Bundle, dtype: str | None, workers: int) -> None:
         self.dtype = dtype = bundle.choose_dtype(dtype, "cpu")
         self.workers = workers  # calls of `run` at a time
+        self._bundle = bundle
         graph = bundle.read_graph(dtype)
         self._session = start_session(graph, [CPU], f"{bundle.path} ({dtype})")
         self._link_outputs = link_outputs(graph)
@@ -47,6 +48,10 @@ class OnnxCpu:
                 f"{', '.join(INPUTS)}; make the bundle again"
             )
         self.steady = is_batch_invariant(graph)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Open the model anew in another process, for one thread."""
+        return OnnxCpu, (self._bundle, self.dtype, 1)
 
     def run(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, Floats]:
         check_outputs(outputs, self._outputs)

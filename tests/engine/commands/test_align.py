@@ -215,6 +215,52 @@ def test_raw_text_is_cut_by_a_piece_model(run, work, bundle):
     assert "cannot read nothing.model" in refused.stderr
 
 
+# ---- worker processes ----
+
+IN_PROCESSES = ["--workers", "2", "--chunk-pairs", "2"]
+
+
+@pytest.mark.parametrize("form", ["pharaoh", "jsonl", "a3"])
+def test_processes_write_what_one_writes(run, work, form):
+    beside = ["--scores", "s{}", "--html", "h{}", "--report", "r{}", "--write-tokenized", "t{}"]
+    for n, how in enumerate(([], IN_PROCESSES)):
+        names = [arg.format(n) for arg in beside]
+        run("c.src", "c.tgt", "-o", f"o{n}", "--format", form, *names, *how)
+    for name in ("o{}", "s{}", "h{}", "t{}.src", "t{}.tgt"):
+        assert Path(name.format(0)).read_bytes() == Path(name.format(1)).read_bytes(), name
+    reports = [json.loads(Path(f"r{n}").read_bytes()) for n in range(2)]
+    timeless = [
+        {k: v for k, v in one.items() if k not in ("seconds", "pairs_per_second")}
+        for one in reports
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_processes_find_broken_lines_where_they_are(run, work, wanted):
+    Path("c.tgt").write_bytes(b"".join(Path("c.tgt").read_bytes().splitlines(True)[:5]))
+    alone = run("c.src", "c.tgt", "-o", "o1", code=2)
+    several = run("c.src", "c.tgt", "-o", "o2", *IN_PROCESSES, code=2)
+    assert alone.stderr.replace("o1", "o2") == several.stderr
+    Path("c.tgt").write_bytes("".join(f"{line}\n" for line in TGT).encode())
+    run("c.src", "c.tgt", "-o", "o2", *IN_PROCESSES)
+    assert Path("o2").read_text().split("\n")[:-1] == wanted
+
+
+def test_a_killed_run_of_processes_goes_on(bundle, work, run):
+    Path("l.src").write_text("".join(f"{line}\n" for line in SRC) * 400, "utf-8")
+    Path("l.tgt").write_text("".join(f"{line}\n" for line in TGT) * 400, "utf-8")
+    line = ["l.src", "l.tgt", "-m", str(bundle), "-o", "killed", "--chunk-pairs", "64"]
+    process = subprocess.Popen([*COMMAND, *line, "--workers", "2"], stderr=subprocess.PIPE)
+    journal = Path("killed.partial")
+    while process.poll() is None and len(list(journal.glob("*"))) < 2:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    run(*line[:2], "-o", "killed", "--chunk-pairs", "64", "--workers", "2")
+    run(*line[:2], "-o", "whole", "--workers", "1")
+    assert Path("killed").read_bytes() == Path("whole").read_bytes()
+
+
 # ---- output ----
 
 

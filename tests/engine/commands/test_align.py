@@ -251,8 +251,8 @@ def test_a_killed_run_of_processes_goes_on(bundle, work, run):
     Path("l.tgt").write_text("".join(f"{line}\n" for line in TGT) * 400, "utf-8")
     line = ["l.src", "l.tgt", "-m", str(bundle), "-o", "killed", "--chunk-pairs", "64"]
     process = subprocess.Popen([*COMMAND, *line, "--workers", "2"], stderr=subprocess.PIPE)
-    journal = Path("killed.partial")
-    while process.poll() is None and len(list(journal.glob("*"))) < 2:
+    journal = Path("killed.partial/journal")
+    while process.poll() is None and not (journal.exists() and b"sums" in journal.read_bytes()):
         time.sleep(0.01)
     process.kill()
     process.communicate()

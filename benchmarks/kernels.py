@@ -1,6 +1,6 @@
 """Shows what the compiler made of the GPU kernels, and on a GPU their speed against the twins.
 
-    python -m mx_align.benchmarks.kernels --heads 4 --head-width 64 [--architectures sm_80,sm_90]
+    python -m mx_align.benchmarks.kernels
 
 Without a GPU it prints registers, shared memory and the warps that fit on a multiprocessor; what a
 GPU would make of that is not guessed. With one, `mx-doctor`'s checks are run and timed too.
@@ -32,28 +32,16 @@ def warp_occupancy(architecture: str, registers: int, shared: int, threads: int)
 
 
 @click.command()
-@click.option("--heads", default=4, help="Of the model [default: 4].")
-@click.option("--head-width", default=64, help="Of the model [default: 64].")
-@click.option("--architectures", default="", help="Like sm_80,sm_90 [default: all].")
-def main(heads: int, head_width: int, architectures: str) -> None:
-    """Compile the kernels of a model of this shape and print what came out."""
+def main() -> None:
+    """Compile the kernels for every architecture and print what came out."""
     from ..engine.errors import BackendError
-    from ..export.kernels import (
-        choose_architectures,
-        compile_variant,
-        list_variants,
-        pack_archive,
-    )
+    from ..export.kernels import ARCHITECTURES, compile_variant, list_variants
 
     print("| GPU | kernel | registers | spilled | shared | threads | occupancy | cubin |")
     print("|---|---|---|---|---|---|---|---|")
-    archives = {}
-    for name in choose_architectures(architectures or None, print):
-        made = [
-            compile_variant(variant, name) for variant in list_variants(heads, head_width, name)
-        ]
-        archives[name] = pack_archive(made)
-        for one in made:
+    for name in ARCHITECTURES:
+        for variant in list_variants(name):
+            one = compile_variant(variant, name)
             entry = one.entry
             share = warp_occupancy(name, one.registers, entry.shared, entry.threads)
             print(
@@ -61,26 +49,26 @@ def main(heads: int, head_width: int, architectures: str) -> None:
                 f"{entry.threads} | {share:.0%} | {len(one.cubin) / 1024:.0f} KB |"
             )
     try:
-        time_kernels(archives)
+        time_kernels()
     except BackendError as error:
         print(f"\nno speeds: {error}")
 
 
-def time_kernels(archives: dict[str, bytes]) -> None:
+def time_kernels() -> None:
     """Time every kernel on every GPU, against its twin."""
     from ..engine.runtime.backends import GpuOptions
     from ..engine.runtime.gpu.devices import open_devices
     from ..engine.runtime.gpu.kernel_checks import check_kernels
-    from ..engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
+    from ..engine.runtime.gpu.kernels.launch import find_archive
 
     with ExitStack() as opened:
         for device in open_devices(GpuOptions(), opened):
-            name = choose_architecture(device.capability, list(archives))
-            if name is None:
+            archive = find_archive(device.capability)
+            if archive is None:
                 continue
             print(f"\n| {device.name} | shape | difference | microseconds | G/s |")
             print("|---|---|---|---|---|")
-            for check in check_kernels(device, KernelArchive(archives[name], name)):
+            for check in check_kernels(device, archive):
                 rate = check.work / check.seconds / 1e9
                 print(
                     f"| {check.kernel} | {check.shape} | {check.difference:.1e} | "

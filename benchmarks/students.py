@@ -97,7 +97,7 @@ def measure_variant(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").split("\n")[:-1]]
     last = next(line for line in reversed(log) if "aer" in line)
-    run_tool(arguments, "mx-export", folder, "-o", bundle, "--kernels", "none", "--force")
+    run_tool(arguments, "mx-export", folder, "-o", bundle, "--force")
     manifest = Bundle.load(bundle).manifest
     links, report = arguments.work / "links", arguments.work / "report.json"
     run_tool(arguments, "mx-align", gold_src, gold_tgt, "-m", bundle, "-o", links, "--restart")

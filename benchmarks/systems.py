@@ -235,7 +235,7 @@ def module_command(name: str, *arguments: object) -> tuple[str, ...]:
 
 def export_command(run: Path, bundle: Path) -> tuple[str, ...]:
     """Return the command that exports a run, without kernels for GPUs."""
-    flags = "-o", bundle, "--force", "--kernels", "none"
+    flags = "-o", bundle, "--force"
     return module_command("mx_align.export.commands.export", run, *flags)
 
 

@@ -201,6 +201,26 @@ def hash_files(paths: Iterable[str | Path]) -> str:
 
 
 @contextmanager
+def wait_for_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Run the block while no other process does; calls `on_wait` first if one is inside.
+
+    The system ends a lock with its process. Systems and network disks without locks have none.
+    """
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except (ImportError, OSError):
+            pass
+        yield
+
+
+@contextmanager
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
     """Keep other processes out while the block runs; raise MxError(busy) if one is inside.
 

@@ -272,7 +272,7 @@ def _train_arguments(request: TrainingRequest, run: Path, links: Path | None) ->
 
 
 def _export_arguments(request: TrainingRequest, run: Path, kept: Path, digest: str) -> list[str]:
-    line = ["mx_align.export.commands.export", str(run), "-o", str(kept), "--kernels", "none"]
+    line = ["mx_align.export.commands.export", str(run), "-o", str(kept)]
     line += ["--text", digest, "--force", "--name", kept.name.removesuffix(".mx")]
     line += ["--langs", request.langs] if request.langs else []
     return line + (["--quiet"] if request.quiet else [])

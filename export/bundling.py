@@ -40,7 +40,6 @@ from .check.probe import Probe, compute_word_values, read_probe_files, read_vali
 from .check.verification import check_onnx, verify_graph
 from .graph.fusion import check_counts, fuse_attention
 from .graph.plain import build_plain_graph, collect_weights
-from .kernels import choose_architectures, compile_kernels
 from .options import ExportOptions
 
 GRAPH_FILES = {"fp32": "model.onnx", "fp16": "model.fp16.onnx", "int8": "model.int8.onnx"}
@@ -63,7 +62,6 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
     """Make, verify and write the bundle; nothing is left behind when a step fails."""
     output = options.bundle_path
     languages = parse_languages(options.langs) if options.langs else ("und", "und")
-    architectures = choose_architectures(options.kernels, report)
     check_writable(output, options.force)
     check_gold_files(options)
     run = open_run(Path(options.run))
@@ -96,7 +94,7 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
             graphs[dtype], measured[dtype] = made
     best = "int8" if converter.int8_is_good else "fp32"
 
-    # The bundle: graphs, vocabulary, manifest, card, kernels.
+    # The bundle: graphs, vocabulary, manifest, card.
     model, settings = run.config.model, run.config.train
     tgt_file = "src.spm" if model.joint_vocab else "tgt.spm"
     manifest = Manifest(
@@ -123,8 +121,6 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
         files.setdefault(name, tokenizer.proto)
     manifest = add_tests(options, manifest, files, report)
     files["README.md"] = render_card(manifest, sizes).encode()
-    shape = model.heads, model.width // model.heads
-    files |= compile_kernels(*shape, architectures, report, attention=model.kind != "student")
     bundle = write_bundle(output, manifest, files, force=options.force)
     shown = ", ".join(f"{name} {len(content) / 1e6:.1f} MB" for name, content in files.items())
     report(f"{output}: {shown}; default dtype {manifest.default_dtype}")

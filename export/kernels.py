@@ -1,9 +1,12 @@
 """Compile the GPU kernels ahead of time for each generation of GPUs; needs no GPU.
 
-The only module that calls Triton's compiler. What it makes is launched by the engine, or put into
-TensorRT plans by it, without Triton.
+The only module that calls Triton's compiler. What it makes comes with the package and is launched
+by the engine without Triton. After a change of a kernel, make it again:
+
+    python -m mx_align.export.kernels
 """
 
+import hashlib
 import importlib
 import importlib.util
 import io
@@ -12,29 +15,24 @@ import re
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..engine.errors import MxError
-from ..engine.runtime.gpu.kernels import KERNELS
-from ..engine.runtime.gpu.kernels.launch import INDEX, KernelEntry, archive_name
+from ..engine.runtime.gpu.kernels.launch import INDEX, SHIPPED, KernelEntry, archive_name
 
 # Turing, Ampere (A100; RTX 30), Ada, Hopper, Blackwell (B200; RTX 50), and the oldest PTX version
 # that knows them: drivers read PTX and cubins of older versions, never of newer ones.
 ARCHITECTURES = {
     "sm_75": 80, "sm_80": 80, "sm_86": 80, "sm_89": 80, "sm_90": 80, "sm_100": 86, "sm_120": 87,
 }  # fmt: skip
-HEAD_WIDTHS = range(32, 129)  # of the attention kernels
-MAX_HEADS = 16
-
 # Arguments whose type does not follow that of the model.
 _FIXED_TYPES = {
-    "lengths_ptr": "*i32", "src_words_ptr": "*i32", "tgt_words_ptr": "*i32", "spans_ptr": "*i32",
+    "src_words_ptr": "*i32", "tgt_words_ptr": "*i32", "spans_ptr": "*i32",
     "total_ptr": "*i32", "counts_ptr": "*i32", "starts_ptr": "*i32", "links_ptr": "*i32",
-    "weights_ptr": "*fp32", "null_ptr": "*fp32", "scores_ptr": "*fp32", "sentence_ptr": "*fp32",
-    "threshold": "fp32",
+    "scores_ptr": "*fp32", "sentence_ptr": "*fp32", "threshold": "fp32",
 }  # fmt: skip
 
 
@@ -46,17 +44,13 @@ class KernelVariant:
     dtype: str
     constants: Mapping[str, int]
     warps: int
+    # Whether pointers are promised to be multiples of 16 bytes, for wide loads. Whoever launches
+    # the kernel keeps the promise.
+    is_aligned: bool = False
 
     @property
     def name(self) -> str:
-        width = self.constants.get("HEAD")
-        return f"{self.kernel}.{self.dtype}" + (f".{width}" if width else "")
-
-    @property
-    def is_aligned(self) -> bool:
-        """Whether pointers and strides are promised to be multiples of 16, for wide loads. Whoever
-        launches the kernel keeps the promise."""
-        return self.kernel != "symmetrize" and self.constants["HEAD"] % 16 == 0
+        return f"{self.kernel}.{self.dtype}"
 
 
 @dataclass(frozen=True)
@@ -73,38 +67,11 @@ class CompiledKernel:
 # ---- which variants ----
 
 
-def list_variants(
-    heads: int, head_width: int, architecture: str, dtypes: Iterable[str] = ("fp16",)
-) -> list[KernelVariant]:
-    """List the kernels that a model of this shape needs.
-
-    Its graphs leave weights in float32, so `symmetrize` is needed in that type alone.
-    """
+def list_variants(architecture: str) -> list[KernelVariant]:
+    """List the kernels that come with the package."""
     tile = {"SRC": 8, "TGT": 32, "WITH_SENTENCE": 1}
     # Two cells a thread: with one (8 warps) ptxas went for so few registers that it spilled.
-    found = [KernelVariant("symmetrize", "fp32", tile, warps=4)]
-    if head_width not in HEAD_WIDTHS or heads > MAX_HEADS:
-        return found
-    head_sizes = {"HEAD": head_width, "HEAD_BLOCK": max(16, _next_power_of_two(head_width))}
-    for dtype in dtypes:
-        # Float32 products, and all on Turing, keep whole rows of their operands in registers:
-        # larger tiles, or fewer warps to share them, spilled.
-        small = dtype == "fp32" or architecture == "sm_75"
-        # Sentences have 20 to 40 pieces: larger tiles of rows would be half empty.
-        rows = 16 if small else 32
-        static = {**head_sizes, "ROWS": rows, "KEYS": rows, "WIDEN": 0}
-        leaky = {
-            "HEADS": heads, "HEADS_BLOCK": _next_power_of_two(heads), **head_sizes, "ROWS": 16,
-            "KEYS": 16 if small else 32, "WITH_NULL": 1, "WIDEN": 0,
-        }  # fmt: skip
-        found.append(KernelVariant("static_attention", dtype, static, warps=4))
-        warps = 8 if small else 4
-        found.append(KernelVariant("leaky_attention", dtype, leaky, warps=warps))
-    return found
-
-
-def _next_power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
+    return [KernelVariant("symmetrize", "fp32", tile, warps=4)]
 
 
 # ---- compiling ----
@@ -113,8 +80,10 @@ def _next_power_of_two(number: int) -> int:
 def compile_variant(variant: KernelVariant, architecture: str) -> CompiledKernel:
     """Compile a kernel to PTX and cubin. Needs triton, no GPU."""
     made = _compile_with_triton(variant, architecture)
-    name = made.metadata.name
-    ptx = remove_scratch_arguments(made.asm["ptx"], name)
+    plain = remove_scratch_arguments(made.asm["ptx"], made.metadata.name)
+    # A name for each code: tools and caches that go by names cannot take one kernel for another.
+    name = f"{variant.kernel}_{hashlib.sha256(plain.encode()).hexdigest()[:12]}"
+    ptx = re.sub(rf"\b{made.metadata.name}\b", name, plain)
     cubin, registers, spilled = _assemble_ptx(ptx)
     entry = KernelEntry(
         variant.kernel,
@@ -161,8 +130,8 @@ def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
     if variant.is_aligned:
         hints = {
             (place,): [["tt.divisibility", 16]]
-            for place, (name, kind) in enumerate(types.items())
-            if kind in ("*fp16", "*bf16", "*fp32") or name.startswith("stride_")
+            for place, kind in enumerate(types.values())
+            if kind.startswith("*")
         }
     source = ASTSource(
         fn=_load_source(variant.kernel), signature=types, constexprs=constants, attrs=hints
@@ -208,58 +177,11 @@ def _assemble_ptx(ptx: str) -> tuple[bytes, int, int]:
         return result.read_bytes(), int(used[1]), int(spills[1]) + int(spills[2])
 
 
-# ---- into the bundle ----
+# ---- into archives ----
 
 
 def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
-
-
-def choose_architectures(names: str | None, report: Callable[[str], None]) -> tuple[str, ...]:
-    """Return the architectures of a list with commas, each once: of "none" none, of None all.
-
-    Without triton None is none as well, which is reported.
-    """
-    if names == "none":
-        return ()
-    if names is None and not has_triton():
-        report("kernels left out: triton is not installed (pip install triton)")
-        return ()
-    wanted = ARCHITECTURES if names is None else map(str.strip, names.split(","))
-    found = tuple(dict.fromkeys(wanted))
-    for name in found:
-        if name not in ARCHITECTURES:
-            raise MxError(f"no kernels for {name!r}; there are {', '.join(ARCHITECTURES)}")
-    if not has_triton():
-        raise MxError("--kernels needs triton; install: pip install triton")
-    return found
-
-
-def compile_kernels(
-    heads: int,
-    head_width: int,
-    architectures: Iterable[str],
-    report: Callable[[str], None],
-    attention: bool = True,
-) -> dict[str, bytes]:
-    """Return the files of a bundle that hold the kernels for a model of this shape.
-
-    A model that has no attention needs those of its links alone.
-    """
-    files: dict[str, bytes] = {}
-    wanted: list[KernelVariant] = []
-    for architecture in architectures:
-        wanted = list_variants(heads, head_width, architecture, ("fp16",) if attention else ())
-        compiled = [compile_variant(variant, architecture) for variant in wanted]
-        files[archive_name(architecture)] = pack_archive(compiled)
-    if not files:
-        return files
-    expected = KERNELS if attention else ("symmetrize",)
-    absent = sorted(set(expected) - {variant.kernel for variant in wanted})
-    shape = f"{heads} heads of width {head_width}"
-    left = f"; none for {shape}: {', '.join(absent)}" if absent else ""
-    report(f"kernels: {', '.join(v.name for v in wanted)} for {', '.join(files)}{left}")
-    return files
 
 
 def pack_archive(compiled: list[CompiledKernel]) -> bytes:
@@ -274,3 +196,15 @@ def pack_archive(compiled: list[CompiledKernel]) -> bytes:
         for name, data in content.items():
             file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return written.getvalue()
+
+
+def write_shipped(folder: Path = SHIPPED) -> None:
+    """Compile what comes with the package into a folder, one archive for each architecture."""
+    folder.mkdir(exist_ok=True)
+    for architecture in ARCHITECTURES:
+        made = [compile_variant(v, architecture) for v in list_variants(architecture)]
+        (folder / archive_name(architecture)).write_bytes(pack_archive(made))
+
+
+if __name__ == "__main__":
+    write_shipped()

@@ -33,10 +33,6 @@ class ExportOptions(CommonFlags):
         (), "Graphs to write; may be given again [default: fp32, fp16, and int8 if its links are "
         "nearly those of fp32].", group="Bundle",
     )  # fmt: skip
-    kernels: str | None = flag(
-        None, "GPUs to compile kernels for, like sm_80,sm_90, or none; needs triton, no GPU "
-        "[default: all, if triton is installed].", group="Bundle", metavar="LIST",
-    )  # fmt: skip
     zipped: bool = flag(
         False, "Write one zip file: adds .zip to the name.", group="Bundle", name="--zip"
     )

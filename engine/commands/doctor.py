@@ -25,7 +25,7 @@ class DoctorFlags(CommonFlags):
 
     quiet: bool = flag(False, "Say nothing: only the exit code tells.", short="-q")
     model: str | None = flag(
-        None, "Check its kernels and backends too.", short="-m", metavar="BUNDLE"
+        None, "Align with it on every backend, too.", short="-m", metavar="BUNDLE"
     )
 
 
@@ -41,14 +41,13 @@ def examine_machine(model: str | None, say: Callable[[str], None]) -> bool:
 
     for line in [*examination.list_versions(), *examination.examine_backends()]:
         say(str(line))
+    kernels_are_good = examination.check_own_kernels(say)
     if model is None:
-        say("kernels: give a bundle with -m to run them")
-        return True
+        return kernels_are_good
     from ..aligner import Aligner
     from ..bundle.bundle import Bundle
 
     bundle = Bundle.load(model)
-    kernels_are_good = examination.check_bundle_kernels(bundle, say)
     return examination.check_backend_links(bundle, Aligner.load, say) and kernels_are_good
 
 

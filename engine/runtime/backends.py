@@ -28,7 +28,12 @@ INSTALL_TENSORRT = {
     "tensorrt_rtx": 'pip install "mx-align[trt-rtx]"',
 }
 CUDA = "CUDAExecutionProvider"
-INSTALL_CUDA = 'pip uninstall -y onnxruntime && pip install "mx-align[gpu]"'
+# Both packages own the same files: one must go before the other comes, and the one that came over
+# the other may be there half. Naming mx-align here would bring the plain one back.
+INSTALL_CUDA = (
+    "pip uninstall -y onnxruntime onnxruntime-gpu && "
+    'pip install "onnxruntime-gpu[cuda,cudnn]" "cuda-bindings>=12.9.1"'
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ def choose_backend(
 ) -> tuple[Backend, str]:
     """Open the backend of this name, or with "auto" the first that works; also say why that one.
 
-    A backend that was named fails instead of stepping down to a slower one.
+    A backend that was named fails instead of stepping down to a slower one. "auto" takes TensorRT
+    only where its engine was built before: some minutes are too long for ten lines.
     """
     if name not in BACKENDS:
         raise BackendError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
@@ -81,7 +87,7 @@ def choose_backend(
     reasons: list[str] = []
     for candidate in BACKENDS[1:-1]:
         try:
-            opened = _open_backend(candidate, bundle, dtype, threads, gpu)
+            opened = _open_backend(candidate, bundle, dtype, threads, gpu, may_build=False)
             return opened, "; ".join(dict.fromkeys(reasons))
         except BackendError as error:
             reasons.append(str(error))
@@ -89,7 +95,12 @@ def choose_backend(
 
 
 def _open_backend(
-    name: str, bundle: Bundle, dtype: str | None, threads: int, gpu: GpuOptions
+    name: str,
+    bundle: Bundle,
+    dtype: str | None,
+    threads: int,
+    gpu: GpuOptions,
+    may_build: bool = True,
 ) -> Backend:
     try:
         if name == "cpu":
@@ -104,7 +115,7 @@ def _open_backend(
         check_tensorrt(TENSORRT_PACKAGES[name])
         from .gpu.tensorrt import open_tensorrt
 
-        return open_tensorrt(bundle, dtype, gpu, name)
+        return open_tensorrt(bundle, dtype, gpu, name, may_build=may_build)
     except ModuleNotFoundError as error:
         raise BackendError(
             f"{error.name} is not installed; pip install mx-align brings it"

@@ -31,7 +31,7 @@ from .onnx_cpu import VERSION
 LISTED_PACKAGES = (
     "numpy", "onnxruntime", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "tensorrt-rtx",
 )  # fmt: skip
-LEAST_GPU_F1 = 0.98  # of links in fp16 against those of the CPU in fp32
+LEAST_GPU_F1 = 0.98  # of links against those of the CPU in the same dtype
 INSTALL_DRIVER = "install NVIDIA's driver, R580 or later: https://www.nvidia.com/drivers"
 Capability = tuple[int, int]
 Say = Callable[[str], None]
@@ -95,9 +95,11 @@ def examine_cuda() -> Finding:
     try:
         check_cuda_provider()
     except BackendError:
-        return Finding(
-            "cuda", False, f"onnxruntime {VERSION} is the one without CUDA", INSTALL_CUDA
-        )
+        about = f"onnxruntime {VERSION} is the one without CUDA"
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version("onnxruntime-gpu")
+            about = f"onnxruntime lies over the files of onnxruntime-gpu {version}"
+        return Finding("cuda", False, about, INSTALL_CUDA)
     from .gpu.onnx_cuda import INSTALL_CUDA_LIBRARIES, try_cuda
 
     found, capabilities = examine_gpus("cuda", f"onnxruntime {VERSION}")
@@ -145,8 +147,8 @@ def list_gpus() -> tuple[str, list[Capability]]:
 # ---- kernels ----
 
 
-def check_bundle_kernels(bundle: Bundle, say: Say) -> bool:
-    """Run the bundle's kernels on every GPU against their twins; False if one is wrong."""
+def check_own_kernels(say: Say) -> bool:
+    """Run our kernels on every GPU against their twins; False if one is wrong."""
     from .gpu.devices import open_devices
     from .gpu.kernel_checks import TABLE_HEAD, check_kernels
     from .gpu.kernels.launch import find_archive
@@ -159,10 +161,10 @@ def check_bundle_kernels(bundle: Bundle, say: Say) -> bool:
             say(f"kernels: not run, {error}")
             return True
         for device in devices:
-            archive = find_archive(bundle, device.capability)
+            archive = find_archive(device.capability)
             say(f"kernels on GPU {device.number}, {device.name}:")
             if archive is None:
-                say("  the bundle has none for it; mx-export --kernels makes them")
+                say("  none: they are for GPUs from compute capability 7.5 on")
                 continue
             say(f"  {TABLE_HEAD}")
             for check in check_kernels(device, archive):
@@ -177,29 +179,39 @@ def check_bundle_kernels(bundle: Bundle, say: Say) -> bool:
 def check_backend_links(bundle: Bundle, load_aligner: Callable[..., Any], say: Say) -> bool:
     """Align some made-up pairs with every backend that runs, by aligners that `load_aligner` makes.
 
-    False if one fails after all, or if a GPU's links are others than those of the CPU in fp32.
+    False if one fails after all, or if a GPU's links are others than those of the same graph, in
+    the same dtype, on the CPU.
     """
     src, tgt = make_up_pairs(bundle)
-    links: dict[str, list[set[Any]]] = {}
+    on_cpu: dict[str, list[set[Any]]] = {}  # by dtype
+
+    def find_links(backend: str, dtype: str | None = None) -> tuple[str, list[set[Any]]]:
+        aligner = load_aligner(bundle.path, backend=backend, dtype=dtype)
+        began = time.perf_counter()
+        found = [set(one.links) for one in aligner.align(src, tgt)]
+        seconds = time.perf_counter() - began
+        say(f"{backend}: {len(src) / seconds:,.0f} pairs/s; {aligner.describe()}")
+        return aligner.backend.dtype, found
+
     good = True
     for finding in reversed([one for one in examine_backends() if one.runs]):  # the CPU first
         name = finding.backend
         try:
-            dtype = "fp32" if name == "cpu" and "fp32" in bundle.dtypes else None
-            aligner = load_aligner(bundle.path, backend=name, dtype=dtype)
-            began = time.perf_counter()
-            found = list(aligner.align(src, tgt))
-            seconds = time.perf_counter() - began
+            dtype, links = find_links(name)
+            if name == "cpu":
+                on_cpu[dtype] = links
+                continue
+            if dtype not in on_cpu:
+                on_cpu[dtype] = find_links("cpu", dtype)[1]
         except Exception as error:  # the others are still worth a try
             say(f"{name}: FAILED: {type(error).__name__}: {error}")
             good = False
             continue
-        links[name] = [set(one.links) for one in found]
-        say(f"{name}: {len(src) / seconds:,.0f} pairs/s; {aligner.describe()}")
-        if name != "cpu" and "cpu" in links:
-            f1 = link_f1(links[name], links["cpu"])
-            say(f"{name}: F1 of its links against the CPU's {f1:.4f}")
-            good = good and f1 > LEAST_GPU_F1
+        f1 = link_f1(links, on_cpu[dtype])
+        is_good = f1 > LEAST_GPU_F1
+        wrong = "" if is_good else "  WRONG"
+        say(f"{name}: F1 of its links against the CPU's in {dtype} {f1:.4f}{wrong}")
+        good = good and is_good
     return good
 
 

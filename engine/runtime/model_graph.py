@@ -5,21 +5,17 @@ Reads the bytes of the file itself, so that the engine does without the onnx pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
-from ..protobuf import encode_field, read_fields
+from ..protobuf import read_fields
 
 INPUTS = ("src", "src_lengths", "tgt", "tgt_lengths")  # (B, S), (B,), (B, T), (B,)
 OUTPUTS = ("scores", "fwd", "bwd", "fwd_null", "bwd_null")  # 3 x (B, S, T), (B, T), (B, S)
 DOMAIN = "mx"  # of our ops, each a function of the graph made of standard ops
-# Ops of the graph -> the kernels that can stand in for them. A graph need not have any of them.
-KERNEL_OF_OP = {"StaticAttention": "static_attention", "LeakyAttention": "leaky_attention"}
-PLUGIN_MARK = b"plugin_namespace"  # the attribute of nodes that `mark_plugins` marked
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_NODE = 7, 1
-_NODE_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
-_ATTRIBUTE_NAME, _ATTRIBUTE_TEXT, _ATTRIBUTE_IS_TEXT = 1, 4, b"\xa0\x01\x03"  # type = 20: 3
+_NODE_TYPE, _NODE_DOMAIN = 4, 7
 
 
 def count_op(graph: bytes, op: str) -> int:
@@ -48,28 +44,6 @@ def is_batch_invariant(graph: bytes) -> bool:
     return b"DynamicQuantizeLinear" not in graph
 
 
-def mark_plugins(graph: bytes, ops: Collection[str], namespace: str) -> bytes:
-    """Return the graph with calls of these ops of ours marked as plugins of a namespace.
-
-    TensorRT inlines a node whose function is in the file, unless it has the attribute
-    `plugin_namespace` and such a plugin is registered. Nothing else is changed, so the same
-    functions still say what is meant.
-    """
-    attribute = encode_field(
-        _NODE_ATTRIBUTE,
-        encode_field(_ATTRIBUTE_NAME, PLUGIN_MARK)
-        + encode_field(_ATTRIBUTE_TEXT, namespace.encode())
-        + _ATTRIBUTE_IS_TEXT,
-    )
-
-    def mark_node(node: bytes) -> bytes:
-        return node + attribute if _calls_ours(node, ops) else node
-
-    return _change_fields(
-        graph, _MODEL_GRAPH, lambda nodes: _change_fields(nodes, _GRAPH_NODE, mark_node)
-    )
-
-
 def _calls_ours(node: bytes | memoryview, ops: Collection[str]) -> bool:
     kind, domain = (b"".join(_read_messages(node, number)) for number in (_NODE_TYPE, _NODE_DOMAIN))
     return domain == DOMAIN.encode() and kind.decode() in ops
@@ -80,14 +54,3 @@ def _read_messages(message: bytes | memoryview, number: int) -> Iterator[memoryv
     for field in read_fields(message):
         if field.number == number and isinstance(field.value, memoryview):
             yield field.value
-
-
-def _change_fields(message: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
-    """Return the message with every sub-message of this number changed, the rest byte for byte."""
-    parts = []
-    for field in read_fields(message):
-        if field.number == number and isinstance(field.value, memoryview):
-            parts.append(encode_field(number, change(bytes(field.value))))
-        else:
-            parts.append(message[field.start : field.end])
-    return b"".join(parts)

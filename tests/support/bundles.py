@@ -155,9 +155,8 @@ def write_network(path, *, max_length: int = 48, kind: str = "mask-align") -> Bu
     return write_bundle(path, toy.manifest, files)
 
 
-def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
-    """A bundle as `mx-export` makes them: a small network that calls our ops, in two dtypes;
-    and these files with kernels."""
+def write_for_gpus(path) -> Bundle:
+    """A bundle as `mx-export` makes them: a small network that calls our ops, in two dtypes."""
     from dataclasses import replace
 
     import torch
@@ -186,6 +185,4 @@ def write_for_gpus(path, kernels: dict[str, bytes]) -> Bundle:
         toy.manifest, graphs={name: f"{name}.onnx" for name in graphs}, default_dtype="fp32"
     )
     files = {f"{name}.onnx": graph.SerializeToString() for name, graph in graphs.items()}
-    return write_bundle(
-        path, manifest, {**files, **kernels, "joint.spm": toy.read_file("joint.spm")}
-    )
+    return write_bundle(path, manifest, {**files, "joint.spm": toy.read_file("joint.spm")})

@@ -8,21 +8,18 @@ import ctypes
 import io
 import itertools
 import json
+import re
 import threading
 import zipfile
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
-from ...engine.bundle.bundle import Bundle
-from ...engine.bundle.writing import write_bundle
 from ...engine.errors import BackendError
 from ...engine.runtime.gpu.cuda_driver import OutOfMemory
 from ...engine.runtime.gpu.devices import view_host
-from ...engine.runtime.gpu.kernel_checks import narrow_floats, widen_floats
-from ...engine.runtime.gpu.kernels.launch import INDEX, KernelEntry, archive_name
-from ...engine.runtime.reference import leaky_attention, static_attention, symmetrize
+from ...engine.runtime.gpu.kernels.launch import INDEX, KernelEntry
+from ...engine.runtime.reference import symmetrize
 
 _POINTERS = ("*fp32", "*fp32", "*i32", "*i32", "*i32")
 ARGUMENTS = (*_POINTERS, *8 * ("i32",), "fp32", *4 * ("*i32",), "*fp32", "*fp32")
@@ -41,13 +38,6 @@ def pack_fake_archive(*entries: KernelEntry) -> bytes:
     return written.getvalue()
 
 
-def add_fake_kernels(bundle: Bundle, path: Path, architecture: str = "sm_80") -> Bundle:
-    """Write the bundle again, with a made-up kernel `symmetrize` for an architecture."""
-    files = {name: bundle.read_file(name) for name in bundle.manifest.files}
-    files[archive_name(architecture)] = pack_fake_archive(SYMMETRIZE)
-    return write_bundle(path, bundle.manifest, files)
-
-
 class FakeDriver:
     """GPUs of compute capability 8.6 with `room` bytes each."""
 
@@ -59,6 +49,7 @@ class FakeDriver:
         self.streams: set[int] = set()
         self._numbers = itertools.count()
         self.most = [0] * devices
+        self.compute = 8, 6
         self.too_new = False  # cubins are refused
         self.fail_launch = False
         self.fail_open = -1  # the device whose memory cannot be asked for
@@ -82,7 +73,7 @@ class FakeDriver:
         return "Fake GPU"
 
     def capability(self, device):
-        return 8, 6
+        return self.compute
 
     def retain_context(self, device):
         self.note("open", device)
@@ -189,53 +180,15 @@ class FakeDriver:
         assert len(kinds) == len(values)
         if self.fail_launch:
             raise BackendError("CUDA: cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED")
-        if function == "symmetrize":
-            self._run_symmetrize(grid[0], *values)
-        else:
-            dtype = kinds[0].removeprefix("*")
-            getattr(self, f"_run_{function}")(grid, dtype, *values)
-        self.note("launch", function, grid, threads, stream)
-
-    def _read_floats(self, pointer, shape, dtype):
-        """Return values of a kernel's argument in float32."""
-        kind = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}[dtype]
-        self.check_inside(pointer, int(np.prod(shape)) * np.dtype(kind).itemsize)
-        return widen_floats(view_host(pointer, shape, kind))
-
-    def _run_static_attention(
-        self, grid, dtype, q, k, v, lengths, mask, n_q, n_rows, heads, stride_b, stride_row,
-        stride_head, *rest,
-    ):  # fmt: skip
-        batch, width = grid[0] // heads, stride_row
-        assert stride_b == n_rows * width and width == heads * stride_head
-        assert rest[:9] == 3 * (stride_b, stride_row, stride_head) and grid[1] >= 1
-        self.check_inside(lengths, 4 * batch)
-        shape = batch, n_rows, width
-        shapes = {q: (n_q, n_rows, width), k: shape, v: shape}
-        read = [self._read_floats(pointer, size, dtype) for pointer, size in shapes.items()]
-        real = view_host(lengths, (batch,), np.int32)
-        found, _ = narrow_floats(static_attention(*read, real, heads), dtype)
-        self.check_inside(rest[9], found.nbytes)
-        view_host(rest[9], shape, found.dtype)[...] = found
-
-    def _run_leaky_attention(
-        self, grid, dtype, q, k, null, mask, n_tgt, n_src, q_b, q_row, q_head, k_b, k_row, k_head,
-        weights, nulls,
-    ):  # fmt: skip
-        batch, width = grid[0], q_row
-        assert (q_b, k_b) == (n_tgt * width, n_src * width) and (k_row, k_head) == (width, q_head)
-        shapes = {q: (batch, n_tgt, width), k: (batch, n_src, width), null: (width,),
-                  mask: (batch, n_src)}  # fmt: skip
-        read = [self._read_floats(pointer, shape, dtype) for pointer, shape in shapes.items()]
-        made = leaky_attention(*read, width // q_head)
-        for pointer, found in zip((weights, nulls), made, strict=True):
-            self.check_inside(pointer, found.nbytes)
-            view_host(pointer, found.shape, np.float32)[...] = found
+        kernel = re.sub("_[0-9a-f]{12}$", "", function)  # without the digest of its code
+        getattr(self, f"_run_{kernel}")(grid, *values)
+        self.note("launch", kernel, grid, threads, stream)
 
     def _run_symmetrize(
-        self, batch, fwd, bwd, src, tgt, spans, n_src, n_tgt, fwd_b, fwd_s, fwd_t, bwd_b, bwd_s,
+        self, grid, fwd, bwd, src, tgt, spans, n_src, n_tgt, fwd_b, fwd_s, fwd_t, bwd_b, bwd_s,
         bwd_t, threshold, total, counts, starts, links, scores, sentence,
     ):  # fmt: skip
+        batch = grid[0]
         assert (fwd_b, fwd_s, fwd_t) == (bwd_b, bwd_s, bwd_t) == (n_src * n_tgt, n_tgt, 1)
         cells = batch * n_src * n_tgt
         sizes = {src: batch * n_src, tgt: batch * n_tgt, spans: 2 * batch, counts: batch,

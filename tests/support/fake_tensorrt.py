@@ -6,13 +6,10 @@ Memory is that of the fake driver, and what a run may touch there is checked.
 import hashlib
 
 import numpy as np
-import onnx
 import onnxruntime
 
 from ...engine.errors import BackendError
 from ...engine.runtime.gpu.devices import view_host
-from ...engine.runtime.gpu.tensorrt_api import PluginSet
-from ...engine.runtime.model_graph import KERNEL_OF_OP
 from .fake_gpu import FakeDriver
 
 # What the real TensorRT for RTX builds for: it has no plans for data-centre GPUs (9.0, 10.0), and
@@ -32,24 +29,16 @@ class FakeTensorrt:
         self.driver, self.version, self.memory = driver, version, memory
         self.per_row = 0  # bytes more for each row of a profile
         self.log: list[tuple] = []
-        self.refuse_plugins = self.old = False
         self.fail_build: Exception | None = None
         self.fail_run = False
         self.contexts = 0  # how many can still be made; 0: any number
 
-    def register_plugins(self, archive, dtype):
-        if self.old:
-            raise BackendError("TensorRT 10.9: ImportError: no plugins")
-        kernels = {kernel for kernel, kind in archive.entries if kind == dtype}
-        ops = frozenset(op for op, kernel in KERNEL_OF_OP.items() if kernel in kernels)
-        return PluginSet(f"mx_{archive.digest[:16]}", ops)
+    def can_build_for(self, capability):
+        return True
 
     def build_plan(self, graph, profiles, *, workspace, memory, capabilities, timings, progress):
         assert workspace <= memory
-        plugins = b"plugin_namespace" in graph
-        self.log.append(("build", profiles, workspace, tuple(capabilities), timings, plugins))
-        if plugins and self.refuse_plugins:
-            raise BackendError("TensorRT: cannot read the graph: no plugin")
+        self.log.append(("build", profiles, workspace, tuple(capabilities), timings))
         if self.fail_build:
             raise self.fail_build
         progress("building", 1, 2)
@@ -63,23 +52,12 @@ class FakeTensorrt:
         return FakePlan(self, plan[38:], profiles[-1][1] if profiles else None)
 
 
-def remove_marks(graph: bytes) -> bytes:
-    """Return the graph without the marks of plugins, which ONNX Runtime would not know."""
-    model = onnx.ModelProto.FromString(graph)
-    for node in model.graph.node:
-        kept = [a for a in node.attribute if a.name != "plugin_namespace"]
-        del node.attribute[:]
-        node.attribute.extend(kept)
-    return model.SerializeToString()
-
-
 class FakePlan:
     def __init__(self, api: FakeTensorrt, graph: bytes, profiles) -> None:
         self.api, self.profiles = api, profiles
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        graph = remove_marks(graph)
         self.session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
 
     def memory_size(self, profile):

@@ -1,14 +1,9 @@
-"""Cases for the kernels: inputs of every awkward shape, seeded; the kernels again as plain loops;
-and the attention kernels as a bundle would have them, not compiled."""
+"""Cases for kernels and their twins: inputs of every awkward shape, seeded; the twins as loops."""
 
 import math
-from collections.abc import Iterable
 from itertools import product
 
 import numpy as np
-
-from ...engine.runtime.gpu.kernels.launch import KernelEntry
-from ...export.kernels import argument_types, list_variants
 
 # Largest difference from the twin, which computes in float32 from the same rounded inputs. What a
 # 16-bit type rounds is the weights before the values and the result.
@@ -121,26 +116,3 @@ def symmetrize_loops(fwd, bwd, src_words, tgt_words, threshold):
         count = len(words[0]) + len(words[1])
         found.append((links, float(best / count) if all(words) else 0.0))
     return found
-
-
-# ---- what a bundle would have ----
-
-
-def attention_entries(
-    head_width: int, heads: int = 4, dtypes: Iterable[str] = ("fp16",)
-) -> list[KernelEntry]:
-    """Describe the attention kernels; what they take comes from their source. Needs triton."""
-    found = []
-    for variant in list_variants(heads, head_width, "sm_80", dtypes)[1:]:
-        kinds = [kind for kind in argument_types(variant).values() if kind != "constexpr"]
-        found.append(
-            KernelEntry(variant.kernel, variant.dtype, variant.name, variant.kernel, tuple(kinds),
-                        dict(variant.constants), 32 * variant.warps, 9216, True)
-        )  # fmt: skip
-    return found
-
-
-def number_names(head_width: int, kernel: str) -> list[str]:
-    """Name a kernel's numbers, in order."""
-    (variant,) = (v for v in list_variants(4, head_width, "sm_80") if v.kernel == kernel)
-    return [name for name, kind in argument_types(variant).items() if kind == "i32"]

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import BackendError
 
-# Not "mx-align[gpu]", which would put a second ONNX Runtime over the first.
-INSTALL_BINDINGS = 'pip install "cuda-bindings>=12.6"'
+# Older ones keep other Python threads waiting through each call.
+INSTALL_BINDINGS = 'pip install "cuda-bindings>=12.9.1"'
 NO_DRIVER = "no NVIDIA driver is installed here"
 _CTYPES = {"i32": ctypes.c_int32, "fp32": ctypes.c_float}
 

@@ -82,20 +82,20 @@ class LinkFinder:
 def open_link_finder(
     device: Device, bundle: Bundle, opened: ExitStack
 ) -> tuple[LinkFinder | None, str]:
-    """Load the bundle's kernel for this device, and tell in a few words where links are found.
+    """Load the kernel for this device, and tell in a few words where links are found.
 
     None, with the reason, if they are found on the CPU instead. `opened` closes it.
     """
-    archive = find_archive(bundle, device.capability)
-    entry = archive.entries.get(("symmetrize", "fp32")) if archive else None
-    if archive is None or entry is None:
-        name = "sm_{}{}".format(*device.capability)
-        why = f"the bundle has no kernels for {name} (mx-export --kernels)"
+    archive = find_archive(device.capability)
+    if archive is None:
+        why = "there are no kernels for sm_{}{}".format(*device.capability)
     elif bundle.max_length > _MAX_PIECES:
         why = "the model's sentences are too long for the link kernel"
     else:
         try:
-            finder = LinkFinder(device, Kernel(device.driver, archive, entry))
+            finder = LinkFinder(
+                device, Kernel(device.driver, archive, archive.entries["symmetrize"])
+            )
             return opened.enter_context(closing(finder)), "links on the GPU"
         except BackendError as error:
             why = str(error)

@@ -161,8 +161,8 @@ def explain_no_start() -> str:
         ctypes.CDLL(str(folder / form.format("onnxruntime_providers_cuda")))
     except OSError as error:
         reason = str(error).strip().split("\n")[0][:300]
-        return f"{reason} (docs/gpu.md has the versions of CUDA and cuDNN)"
-    return "no usable GPU, or a driver that is too old (docs/gpu.md)"
+        return f"{reason} (docs/how-to/gpu.md has the versions of CUDA and cuDNN)"
+    return "no usable GPU, or a driver that is too old (docs/how-to/gpu.md)"
 
 
 def says_memory_is_full(text: str) -> bool:

@@ -95,11 +95,15 @@ def open_tensorrt(
     options: GpuOptions,
     name: str = "trt",
     *,
+    may_build: bool = True,
     api: TensorrtApi | None = None,
     driver: Driver | None = None,
     cache: PlanCache | None = None,
 ) -> GpuBackend:
-    """Open a bundle on all GPUs, or those of the options, with the backend "trt" or "trt-rtx"."""
+    """Open a bundle on all GPUs, or those of the options, with the backend "trt" or "trt-rtx".
+
+    BackendError if there is no engine yet and it may not be built now.
+    """
     package = TENSORRT_PACKAGES[name]
     with ExitStack() as opened:
         devices = open_devices(options, opened, driver)
@@ -108,7 +112,7 @@ def open_tensorrt(
         tokens = min(choose_tokens(bundle, device.limit) for device in devices)
         while True:  # with batches halved until the plans of all devices fit
             classes = split_into_classes(bundle.max_length, tokens)
-            maker = PlanMaker(api, bundle, dtype, classes, cache or PlanCache())
+            maker = PlanMaker(api, bundle, dtype, classes, cache or PlanCache(), may_build)
             try:
                 with ExitStack() as tried:
                     found = [_open_lanes(device, maker, tried) for device in devices]
@@ -165,4 +169,4 @@ def _open_lanes(
         opened.enter_context(closing(TensorrtLane(device, loaded, finder)))
         for _ in range(max(1, count))
     ]
-    return lanes, f"{loaded.note}, {note}"
+    return lanes, note

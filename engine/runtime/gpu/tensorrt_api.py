@@ -5,33 +5,16 @@ plan, a graph compiled for one kind of GPU, is a plan here. Does not decide what
 """
 
 import importlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BackendError
 from ..backends import TENSORRT_TITLES, check_tensorrt
-from ..model_graph import KERNEL_OF_OP, PLUGIN_MARK
 from .cuda_driver import OutOfMemory
-from .kernels.launch import KernelArchive, KernelEntry
-
-# TensorRT keeps one list of plugins for the whole process, which nothing can be taken from: what
-# was registered once stays so for every `TensorrtApi`. (package, namespace) -> ops.
-_REGISTERED: dict[tuple[str, str], frozenset[str]] = {}
-_REGISTERING = threading.Lock()
 
 Shape = tuple[int, ...]
 ShapeProfile = Mapping[str, tuple[Shape, Shape, Shape]]  # of each input: smallest, usual, largest
 BuildProgress = Callable[[str, int, int], None]  # phase, step, of how many
-
-
-@dataclass(frozen=True)
-class PluginSet:
-    """Ops that TensorRT knows as plugins of a namespace."""
-
-    namespace: str
-    ops: frozenset[str]
 
 
 class TensorrtApi:
@@ -109,12 +92,9 @@ class TensorrtApi:
         trt = self._trt
         self._errors.clear()
         builder = self._start_part(trt.Builder)
-        flags = trt.NetworkDefinitionCreationFlag
-        wanted = [flags.STRONGLY_TYPED]
-        wanted += [flags.PREFER_AOT_PYTHON_PLUGINS] if PLUGIN_MARK in graph else []
-        network = builder.create_network(sum(1 << int(flag) for flag in wanted))
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         parser = trt.OnnxParser(network, self._logger)  # owns weights: it must outlive the build
-        if not self._try_call(parser.parse, graph):
+        if not parser.parse(graph):
             problems = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
             self._errors[:0] = problems
             raise self.explain_failure("cannot read the graph")
@@ -141,20 +121,11 @@ class TensorrtApi:
         if progress is not None:
             monitor = self._new_monitor(progress)
             config.progress_monitor = monitor
-        plan = self._try_call(builder.build_serialized_network, network, config)
+        plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise self.explain_failure("cannot build the engine")
         kept = bytes(memoryview(cache.serialize())) if cache is not None else b""
         return bytes(memoryview(plan)), kept
-
-    def _try_call(self, call: Any, *arguments: Any) -> Any:
-        """Return what a call gives that runs Python of plugins; None, and the reason kept, if that
-        fails."""
-        try:
-            return call(*arguments)
-        except Exception as error:
-            self._errors.append(f"{type(error).__name__}: {error}")
-            return None
 
     def _set_timing_cache(self, config: Any, timings: bytes) -> Any:
         """Give the build what earlier ones learnt about speeds.
@@ -189,39 +160,6 @@ class TensorrtApi:
 
         return BuildMonitor()
 
-    # ---- our kernels as plugins ----
-
-    def register_plugins(self, archive: KernelArchive, dtype: str) -> PluginSet:
-        """Register plugins for the ops that the archive has kernels for.
-
-        The kernels' PTX becomes a part of the plan: nothing of Python runs with it. Each archive
-        has a namespace of its own, as another model or GPU needs other kernels of the same name.
-        """
-        namespace = f"mx_{archive.digest[:16]}_{dtype}"
-        key = self.package, namespace
-        with _REGISTERING:
-            if key not in _REGISTERED:
-                _REGISTERED[key] = self._register_ops(archive, dtype, namespace)
-            return PluginSet(namespace, _REGISTERED[key])
-
-    def _register_ops(self, archive: KernelArchive, dtype: str, namespace: str) -> frozenset[str]:
-        makers = {
-            "StaticAttention": _add_static_attention,
-            "LeakyAttention": _add_leaky_attention,
-        }
-        found = set()
-        try:
-            plugin: Any = importlib.import_module(f"{self.package}.plugin")
-            for op, add in makers.items():
-                entry = archive.entries.get((KERNEL_OF_OP[op], dtype))
-                if entry is not None:
-                    add(self._trt, plugin, f"{namespace}::{op}", entry, archive.ptx(entry))
-                    found.add(op)
-        except Exception as error:  # too old, or not the interface that we know
-            line = f"{type(error).__name__}: {error}".split("\n")[0]
-            raise BackendError(f"{self.title} {self.version}: {line}") from error
-        return frozenset(found)
-
     # ---- running ----
 
     def load_plan(self, data: bytes) -> "Plan":
@@ -232,84 +170,6 @@ class TensorrtApi:
         if loaded is None:
             raise self.explain_failure("cannot load the engine")
         return Plan(self, self._trt, runtime, loaded)
-
-
-# ---- plugins ----
-
-
-def _add_static_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
-    def describe_op(q, k, v, lengths, mask, heads):  # type: ignore[no-untyped-def]
-        return k.like()
-
-    def implement_op(q, k, v, lengths, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
-        head = entry.constants["HEAD"]
-        length, width = k.shape_expr[1], heads * head
-        strides = [length * width, width, head]
-        numbers = [q.shape_expr[0], length, heads, *(4 * strides)]
-        grid = k.shape_expr[0] * heads, plugin.cdiv(length, entry.constants["ROWS"])
-        return _describe_launch(plugin, entry, ptx, grid, (5, numbers, 1))
-
-    _add_op(plugin, name, describe_op, ("q", "k", "v", "lengths", "mask"), 1, implement_op)
-
-
-def _add_leaky_attention(trt: Any, plugin: Any, name: str, entry: KernelEntry, ptx: bytes) -> None:
-    def describe_op(q, k, null_key, mask, heads):  # type: ignore[no-untyped-def]
-        batch, n_tgt, n_src = q.shape_expr[0], q.shape_expr[1], k.shape_expr[1]
-        return (
-            plugin.from_shape_expr((batch, n_tgt, n_src), dtype=trt.float32),
-            plugin.from_shape_expr((batch, n_tgt), dtype=trt.float32),
-        )
-
-    def implement_op(q, k, null_key, mask, heads, outputs, tactic):  # type: ignore[no-untyped-def]
-        head = entry.constants["HEAD"]
-        if heads != entry.constants["HEADS"]:
-            raise ValueError(f"the kernel is for {entry.constants['HEADS']} heads, not {heads}")
-        n_tgt, n_src, width = q.shape_expr[1], k.shape_expr[1], heads * head
-        numbers = [n_tgt, n_src, n_tgt * width, width, head, n_src * width, width, head]
-        grid = q.shape_expr[0], plugin.cdiv(n_tgt, entry.constants["ROWS"])
-        return _describe_launch(plugin, entry, ptx, grid, (4, numbers, 2))
-
-    _add_op(plugin, name, describe_op, ("q", "k", "null_key", "mask"), 2, implement_op)
-
-
-def _add_op(
-    plugin: Any, name: str, describe: Any, inputs: Sequence[str], outputs: int, implement: Any
-) -> None:
-    """Register an op with tensors, `heads` and so many outputs, and its kernel.
-
-    TensorRT reads the types from the signatures; they exist only where it is installed.
-    """
-    tensor = plugin.TensorDesc
-    returned = tensor if outputs == 1 else tuple.__class_getitem__((tensor,) * outputs)
-    describe.__annotations__ = {**dict.fromkeys(inputs, tensor), "heads": int, "return": returned}
-    plugin.register(name)(describe)
-    launch = (str, bytes, plugin.KernelLaunchParams, plugin.SymIntExprs)
-    implement.__annotations__ = {"return": tuple.__class_getitem__(launch)}
-    plugin.aot_impl(name)(implement)
-
-
-def _describe_launch(
-    plugin: Any,
-    entry: KernelEntry,
-    ptx: bytes,
-    grid: Any,
-    arguments: tuple[int, Sequence[Any], int],
-) -> Any:
-    """Return what an ahead-of-time implementation must: the kernel and how to launch it.
-
-    The kernel gets the inputs' pointers, numbers, and the outputs' pointers: that is the order of
-    our kernels' arguments.
-    """
-    inputs, numbers, outputs = arguments
-    kinds = [kind[:1] == "*" for kind in entry.arguments]
-    if kinds != [True] * inputs + [False] * len(numbers) + [True] * outputs:
-        raise ValueError(f"{entry.name} takes other arguments than its plugin passes")
-    parameters = plugin.KernelLaunchParams()
-    parameters.grid_x, parameters.grid_y = grid
-    parameters.block_x = entry.threads
-    parameters.shared_mem = entry.shared
-    extra = plugin.SymIntExprs.from_tuple([plugin.SymInt32(number) for number in numbers])
-    return entry.entry, ptx, parameters, extra
 
 
 # ---- running ----

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -19,14 +19,13 @@ import numpy as np
 
 from ...bundle.bundle import Bundle
 from ...errors import BackendError
-from ...storage import atomic_write
-from ..backends import pad_lengths
-from ..model_graph import count_op, link_outputs, mark_plugins
+from ...storage import atomic_write, wait_for_lock
+from ..backends import TENSORRT_TITLES, pad_lengths
+from ..model_graph import link_outputs
 from .cuda_driver import OutOfMemory
 from .devices import Device
-from .kernels.launch import find_archive
 from .lanes import GRAIN
-from .tensorrt_api import BuildProgress, Plan, PluginSet, Shape, ShapeProfile, TensorrtApi
+from .tensorrt_api import BuildProgress, Plan, Shape, ShapeProfile, TensorrtApi
 
 MOST_WORKSPACE = 1 << 30  # bytes; our largest matrix products want far less
 _MAGIC = b"mx-engine 1\n"
@@ -110,6 +109,20 @@ class PlanCache:
         except OSError as error:
             print_note(f"the engine cannot be kept in {self.folder} ({error.strerror}); going on")
 
+    @contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        """Let one process at a time build the plan of a path; the others wait, and say so."""
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                note = "another process builds this engine; waiting for it"
+                held.enter_context(
+                    wait_for_lock(path.with_suffix(".lock"), lambda: print_note(note))
+                )
+            except OSError:
+                pass  # a folder that cannot be written keeps no engine either
+            yield
+
 
 def print_note(line: str) -> None:
     """Tell the user what takes minutes or did not work, on stderr."""
@@ -147,7 +160,6 @@ class LoadedPlan:
     classes: list[LengthClass]
     size: int  # bytes of the plan, about those of its weights
     weights: tuple[str, str]  # outputs that links are made of
-    note: str
 
     @property
     def memory(self) -> int:
@@ -164,65 +176,53 @@ class PlanMaker:
     dtype: str
     classes: list[LengthClass]
     cache: PlanCache
+    may_build: bool = True
 
     def make_plan(self, device: Device) -> LoadedPlan:
-        """Return the plan, from the cache if it is there and whole, with plugins if they work."""
+        """Return the plan from the cache, or build it there, one process at a time.
+
+        BackendError if it is not in the cache and may not be built.
+        """
         graph = self.bundle.read_graph(self.dtype)
-        try:
-            plugins = self._find_plugins(device, graph)
-            if plugins is not None:
-                return self._load_or_build(device, graph, plugins)
-        except OutOfMemory:
-            raise
-        except BackendError as error:
-            print_note(f"our kernels do not fit into this engine ({error}); doing without them")
-        return self._load_or_build(device, graph, None)
-
-    def _find_plugins(self, device: Device, graph: bytes) -> PluginSet | None:
-        """Register ops of the graph that the bundle has a kernel for on this device."""
-        if self.api.package != "tensorrt" or self.dtype != "fp16":
-            return None
-        archive = find_archive(self.bundle, device.capability)
-        if archive is None:
-            return None
-        found = self.api.register_plugins(archive, "fp16")
-        ops = frozenset(op for op in found.ops if count_op(graph, op))
-        return PluginSet(found.namespace, ops) if ops else None
-
-    def _load_or_build(self, device: Device, graph: bytes, plugins: PluginSet | None) -> LoadedPlan:
-        note = f"plugins {', '.join(sorted(plugins.ops))}" if plugins else "without plugins"
         path = self.cache.key_path(
-            bundle=self.bundle.digest, dtype=self.dtype, plugins=note, gpu=device.name,
+            bundle=self.bundle.digest, dtype=self.dtype, gpu=device.name,
             capability=device.capability, package=self.api.package, version=self.api.version,
             classes=[astuple(one) for one in self.classes], workspace=_workspace_size(device),
         )  # fmt: skip
-        kept = self.cache.read(path)
-        if kept == b"":
-            raise BackendError(f"they were refused before; remove {path} to try again")
+        kept = self._load_kept(path, graph)
         if kept is not None:
-            try:
-                return self._load_plan(kept, graph, note)
-            except OutOfMemory:
-                raise
-            except BackendError as error:
-                print_note(f"the kept engine is of no use ({error}); building it again")
-        try:
-            data = self._build_plan(device, graph, plugins)
-            loaded = self._load_plan(data, graph, note)
-        except OutOfMemory:
-            raise
-        except BackendError:
-            if plugins is not None:  # minutes that the next start need not lose
-                self.cache.write(path, b"")
-            raise
-        self.cache.write(path, data)
+            return kept
+        if not self.may_build:
+            name = "trt-rtx" if self.api.package == "tensorrt_rtx" else "trt"
+            raise BackendError(
+                f"{TENSORRT_TITLES[self.api.package]}: its engine of this model is not built yet, "
+                f"which takes some minutes, once; --backend {name} builds it"
+            )
+        with self.cache.lock(path):
+            # Another process may have built it while this one waited.
+            kept = self._load_kept(path, graph)
+            if kept is not None:
+                return kept
+            data = self._build_plan(device, graph)
+            loaded = self._load_plan(data, graph)
+            self.cache.write(path, data)
         return loaded
 
-    def _load_plan(self, data: bytes, graph: bytes, note: str) -> LoadedPlan:
-        plan = self.api.load_plan(data)
-        return LoadedPlan(plan, self.classes, len(data), link_outputs(graph), note)
+    def _load_kept(self, path: Path, graph: bytes) -> LoadedPlan | None:
+        kept = self.cache.read(path)
+        try:
+            return None if kept is None else self._load_plan(kept, graph)
+        except OutOfMemory:
+            raise
+        except BackendError as error:
+            print_note(f"the kept engine is of no use ({error}); building it again")
+            return None
 
-    def _build_plan(self, device: Device, graph: bytes, plugins: PluginSet | None) -> bytes:
+    def _load_plan(self, data: bytes, graph: bytes) -> LoadedPlan:
+        plan = self.api.load_plan(data)
+        return LoadedPlan(plan, self.classes, len(data), link_outputs(graph))
+
+    def _build_plan(self, device: Device, graph: bytes) -> bytes:
         timings = self.cache.key_path(
             timings=1, gpu=device.name, capability=device.capability, version=self.api.version
         )
@@ -230,8 +230,6 @@ class PlanMaker:
             f"building the {self.dtype} engine of {self.bundle.name} for {device.name}, once; "
             "this takes some minutes"
         )
-        if plugins:
-            graph = mark_plugins(graph, plugins.ops, plugins.namespace)
         is_rtx = self.api.package != "tensorrt"
         with show_progress(title) as progress:
             plan, learnt = self.api.build_plan(

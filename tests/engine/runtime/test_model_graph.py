@@ -1,18 +1,17 @@
-"""Our ops in a graph: how they are marked for TensorRT, and the kernels' twins in their place."""
+"""Our ops in a graph, and their twins in NumPy in their place."""
 
 import numpy as np
 import pytest
 
 from ....engine.runtime.model_graph import (
     INPUTS,
-    KERNEL_OF_OP,
     OUTPUTS,
-    count_op,
     link_outputs,
-    mark_plugins,
 )
 from ....engine.runtime.onnx_cpu import CPU, start_session
 from ....engine.runtime.reference import leaky_attention, static_attention
+
+OURS = ("StaticAttention", "LeakyAttention")
 
 
 @pytest.fixture(scope="module")
@@ -23,28 +22,7 @@ def fused():
     return fuse_random(SMALL)
 
 
-def test_marking_changes_nothing_but_the_attribute(fused):
-    import onnx
-
-    data = fused.SerializeToString()
-    ops = ("StaticAttention", "LeakyAttention")
-    marked = onnx.ModelProto.FromString(mark_plugins(data, ops, "mx_1"))
-    found = 0
-    for node in marked.graph.node:
-        extra = [a for a in node.attribute if a.name == "plugin_namespace"]
-        assert bool(extra) == (node.op_type in ops and node.domain == "mx")
-        for attribute in extra:
-            assert onnx.helper.get_attribute_value(attribute) == b"mx_1"
-            node.attribute.remove(attribute)
-            found += 1
-    assert found == sum(count_op(data, op) for op in ops) == 6
-    assert marked.SerializeToString(deterministic=True) == fused.SerializeToString(
-        deterministic=True
-    )
-    assert mark_plugins(data, (), "mx_1") == data
-
-
-def test_the_kernels_twins_give_what_the_functions_give(fused):
+def test_the_twins_give_what_the_functions_give(fused):
     """The graph with our ops computed by the twins, against the one whose functions are inlined."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
@@ -71,7 +49,7 @@ def test_the_kernels_twins_give_what_the_functions_give(fused):
     assert link_outputs(fused.SerializeToString()) == ("fwd", "bwd")
     model = type(fused)()
     model.CopyFrom(fused)
-    kept = [f for f in model.functions if f.name not in KERNEL_OF_OP]
+    kept = [f for f in model.functions if f.name not in OURS]
     del model.functions[:]
     model.functions.extend(kept)
     evaluator = ReferenceEvaluator(model, new_ops=[StaticAttention, LeakyAttention])

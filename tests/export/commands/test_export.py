@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ....engine.bundle.bundle import Bundle
-from ....engine.runtime.gpu.kernels.launch import find_archive
 from ....export import bundling
 from ....export.check import conversion, verification
 from ....export.check.probe import make_feeds, open_session
@@ -22,9 +21,7 @@ from ...support.random_runs import write_run
 
 
 def export(*arguments: object) -> Result:
-    # Compiling GPU kernels takes its time and is tested by itself.
-    kernels = () if "--kernels" in arguments else ("--kernels", "none")
-    return CliRunner().invoke(main, [str(a) for a in (*arguments, *kernels)])
+    return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +166,7 @@ def test_a_half_graph_that_differs_is_left_out_unless_it_is_wanted(
     monkeypatch.setitem(verification.GRAPH_TOLERANCE, "fp16", 1e-12)
     said = refused(tmp_path, random_run, "-o", tmp_path / "m.mx", "--dtype", "fp16")
     assert "the fp16 graph differs from the PyTorch model" in said
-    result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "none")
+    result = export(random_run, "-o", tmp_path / "m.mx")
     assert result.exit_code == 0 and "fp16 left out: the fp16 graph differs" in result.stderr
     left = Bundle.load(tmp_path / "m.mx").dtypes
     assert "fp32" in left and "fp16" not in left
@@ -243,19 +240,3 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--dtype" in done.stdout
-
-
-@pytest.mark.slow
-def test_kernels_go_into_the_bundle(random_run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("triton", reason="triton is not installed")
-    path = tmp_path / "gpu.mx"
-    result = export(random_run, "-o", path, "--dtype", "fp32", "--kernels", "sm_80")
-    assert result.exit_code == 0, result.output
-    assert "kernels: symmetrize.fp32 for kernels.sm_80.zip" in result.stderr
-    found = find_archive(Bundle.load(path), (8, 9))
-    assert found is not None and ("symmetrize", "fp32") in found.entries
-
-
-def test_kernels_for_an_unknown_gpu(random_run: Path, tmp_path: Path) -> None:
-    result = export(random_run, "-o", tmp_path / "m.mx", "--kernels", "sm_80,sm_1")
-    assert result.exit_code == 2 and "no kernels for 'sm_1'; there are sm_75" in result.stderr

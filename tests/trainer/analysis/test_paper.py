@@ -140,7 +140,7 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
     from ....export.commands.export import main as export
 
     path = tmp_path / "de-en.mx"
-    flags = ["-o", path, "--langs", "de-en", "--dtype", "fp32", "--kernels", "none"]
+    flags = ["-o", path, "--langs", "de-en", "--dtype", "fp32"]
     made = CliRunner().invoke(export, list(map(str, [trained, *flags])))
     assert made.exit_code == 0, made.output
     names = ("gold_src", "gold_tgt", "gold")

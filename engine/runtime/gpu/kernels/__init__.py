@@ -1,8 +1,7 @@
-"""Our GPU kernels: Triton source, and the launch of what was compiled from it.
+"""Our GPU kernels: Triton source, what was compiled from it, and its launch.
 
-Importing this loads neither triton nor a GPU library. `static_attention`, `leaky_attention` and
-`symmetrize` are Triton source; their twins in NumPy have the same names in `runtime.reference`,
-and so have their tests and the rows of `benchmarks/kernels.py`.
+Importing this loads neither triton nor a GPU library. `symmetrize` is Triton source; its twin in
+NumPy has the same name in `runtime.reference`, and so have its tests and the rows of
+`benchmarks/kernels.py`. `compiled/` has it for every architecture; `python -m
+mx_align.export.kernels` makes that folder again.
 """
-
-KERNELS = ("static_attention", "leaky_attention", "symmetrize")

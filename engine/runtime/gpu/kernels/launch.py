@@ -1,23 +1,23 @@
-"""Launch the compiled kernels of a bundle: find those that fit a GPU, load them, start them.
+"""Launch compiled kernels: find those that fit a GPU, load them, start them.
 
-Reads the archives that `mx-export` writes. Does not need triton; memory and streams are the
-caller's.
+They come with the package, in `compiled/`. Bundles have none: they are data, and native code in
+one would have to be trusted. Does not need triton; memory and streams are the caller's.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
-from ....bundle.bundle import Bundle
-from ....errors import BackendError, BundleError
+from ....errors import BackendError
 from ..cuda_driver import Driver
 
 INDEX = "index.json"
+SHIPPED = Path(__file__).parent / "compiled"
 _MAX_FILE = 1 << 24  # bytes of a kernel, far more than any has
 _ARGUMENT_TYPES = ("i32", "fp32", "*i32", "*fp32", "*fp16", "*bf16")
 
@@ -29,24 +29,23 @@ class KernelEntry:
     kernel: str
     dtype: str
     name: str  # of its files
-    entry: str  # the function inside
+    entry: str  # the function inside; its name ends with a digest of the code
     arguments: tuple[str, ...]  # a type for each: "i32", "fp32", or a pointer like "*fp16"
     constants: Mapping[str, int]
     threads: int
     shared: int  # bytes
-    aligned: bool  # strides are multiples of 16, pointers of 16 bytes
+    aligned: bool  # pointers are multiples of 16 bytes
 
 
 class KernelArchive:
-    """The kernels of one architecture, not yet on a GPU; BundleError if `data` is damaged."""
+    """The kernels of one architecture, not yet on a GPU; BackendError if `data` is damaged."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self.entries: dict[tuple[str, str], KernelEntry] = {}  # by kernel and dtype
-        self.digest = hashlib.sha256(data).hexdigest()
+        self.entries: dict[str, KernelEntry] = {}
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as file:
                 if any(info.file_size > _MAX_FILE for info in file.infolist()):
-                    raise BundleError(f"{where} holds a file too large to be a kernel")
+                    raise ValueError("a file too large to be a kernel")
                 self._files = {name: file.read(name) for name in file.namelist()}
             for row in json.loads(self._files[INDEX]):
                 if set(row) != {field.name for field in fields(KernelEntry)}:
@@ -54,9 +53,12 @@ class KernelArchive:
                 entry = KernelEntry(**{**row, "arguments": tuple(row["arguments"])})
                 if not all(kind in _ARGUMENT_TYPES for kind in entry.arguments):
                     raise ValueError("unknown argument")
-                self.entries[entry.kernel, entry.dtype] = entry
+                self.entries[entry.kernel] = entry
         except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-            raise BundleError(f"{where} is damaged ({error}); make the bundle again") from None
+            raise BackendError(
+                f"kernels: {where} is damaged ({error}); "
+                "pip install --force-reinstall --no-deps mx-align"
+            ) from None
 
     def cubin(self, entry: KernelEntry) -> bytes:
         return self._files[f"{entry.name}.cubin"]
@@ -71,26 +73,23 @@ def archive_name(architecture: str) -> str:
 
 
 def choose_architecture(capability: tuple[int, int], names: Sequence[str]) -> str | None:
-    """Return the best of these architectures for a GPU: its own, else the newest before it.
+    """Return the best of these archives for a GPU: of its own architecture, else of the newest one
+    before it.
 
     From 9.0 on ours use what is particular to one GPU, so that code is for the very same alone. A
     cubin serves later GPUs of its generation, and its PTX, which the driver translates, all later
     ones.
     """
     mine = 10 * capability[0] + capability[1]
-    numbers = [int(name.removeprefix("sm_")) for name in names]
+    numbers = {int(name.split(".")[1].removeprefix("sm_")): name for name in names}
     fit = [number for number in numbers if number == mine or number < min(mine, 90)]
-    return f"sm_{max(fit)}" if fit else None
+    return numbers[max(fit)] if fit else None
 
 
-def find_archive(bundle: Bundle, capability: tuple[int, int]) -> KernelArchive | None:
-    """Read the bundle's kernels for a GPU of this compute capability, if it has any."""
-    names = [name.split(".")[1] for name in bundle.manifest.files if name.startswith("kernels.sm_")]
-    name = choose_architecture(capability, names)
-    if name is None:
-        return None
-    file = archive_name(name)
-    return KernelArchive(bundle.read_file(file), f"{bundle.path}: {file}")
+def find_archive(capability: tuple[int, int]) -> KernelArchive | None:
+    """Read the package's kernels for a GPU of this compute capability, if there are any."""
+    name = choose_architecture(capability, [file.name for file in SHIPPED.glob("*.zip")])
+    return None if name is None else KernelArchive((SHIPPED / name).read_bytes(), name)
 
 
 class Kernel:

@@ -11,7 +11,7 @@ from .....engine.runtime.examination import LEAST_GPU_F1, examine_backends
 from .....engine.runtime.gpu.cuda_driver import Driver
 from .....engine.runtime.gpu.devices import Device
 from .....engine.runtime.gpu.kernel_checks import check_kernels
-from .....engine.runtime.gpu.kernels.launch import KernelArchive, choose_architecture
+from .....engine.runtime.gpu.kernels.launch import find_archive
 from ....support.bundles import write_for_gpus
 from ....support.stub_libraries import gpu_reason
 
@@ -39,27 +39,17 @@ def runnable() -> list[str]:
     return [one.backend for one in examine_backends() if one.runs and one.backend != "cpu"]
 
 
-def compiled(capability: tuple[int, int]) -> dict[str, bytes]:
-    kernels = pytest.importorskip("mx_align.export.kernels")
-    name = choose_architecture(capability, list(kernels.ARCHITECTURES))
-    if name is None:
-        pytest.skip("no kernels are made for sm_{}{}".format(*capability))
-    return kernels.compile_kernels(4, 64, [name], print)
-
-
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("triton", reason="triton is not installed")
-    files = compiled(Driver().capability(0))
-    return write_for_gpus(tmp_path_factory.mktemp("gpu") / "gpu.mx", files)
+    return write_for_gpus(tmp_path_factory.mktemp("gpu") / "gpu.mx")
 
 
 @pytest.mark.slow
 def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
     """So that a mistake in it does not wait for a GPU to be seen."""
     pytest.importorskip("torch", reason="torch is not installed")
-    made = write_for_gpus(tmp_path / "gpu.mx", {})
+    made = write_for_gpus(tmp_path / "gpu.mx")
     src, tgt = corpus(20)
     exact = [set(a.links) for a in Aligner.load(made.path, backend="cpu").align(src, tgt)]
     half = Aligner.load(made.path, backend="cpu", dtype="fp16").align(src, tgt)
@@ -68,24 +58,13 @@ def test_the_bundle_of_these_tests_aligns_on_the_cpu(tmp_path):
 
 
 @on_gpu
-@pytest.mark.parametrize("width", [32, 64, 128])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-def test_every_kernel_against_its_twin(dtype, width):
-    kernels = pytest.importorskip("mx_align.export.kernels")
-    pytest.importorskip("triton", reason="triton is not installed")
+def test_every_kernel_against_its_twin():
     driver = Driver()
     for number in range(driver.count_devices()):
         device = Device(driver, number)
-        if dtype == "bf16" and device.capability < (8, 0):
-            pytest.skip("GPUs of that age have no bfloat16")
-        name = choose_architecture(device.capability, list(kernels.ARCHITECTURES))
-        assert name is not None, device.capability
-        made = [
-            kernels.compile_variant(v, name) for v in kernels.list_variants(4, width, name, [dtype])
-        ]
-        found = list(
-            check_kernels(device, KernelArchive(kernels.pack_archive(made), name), repeats=2)
-        )
+        archive = find_archive(device.capability)
+        assert archive is not None, device.capability
+        found = list(check_kernels(device, archive, repeats=2))
         assert all(one.is_good for one in found), found
 
 
@@ -107,16 +86,3 @@ def test_links_are_those_of_the_cpu_also_in_little_memory(bundle, backend):
         aligner = Aligner.load(bundle.path, backend=backend, gpu_memory=memory)
         found = [set(one.links) for one in aligner.align(src, tgt)]
         assert link_f1(found, wanted) > LEAST_GPU_F1, aligner.describe()
-
-
-@on_gpu
-def test_plugins_and_functions_give_the_same_links(bundle, tmp_path):
-    if "trt" not in runnable():
-        pytest.skip("TensorRT does not run here")
-    src, tgt = corpus(500)
-    with_plugins = Aligner.load(bundle.path, backend="trt")
-    assert "plugins LeakyAttention, StaticAttention" in with_plugins.describe()
-    plain = Aligner.load(write_for_gpus(tmp_path / "plain.mx", {}).path, backend="trt")
-    assert "without plugins" in plain.describe()
-    found, wanted = ([set(a.links) for a in one.align(src, tgt)] for one in (with_plugins, plain))
-    assert link_f1(found, wanted) > LEAST_GPU_F1

@@ -2,7 +2,12 @@
 started and freed, in which order; and that its links are those of the CPU."""
 
 import random
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +15,6 @@ import pytest
 from .....engine.align.decoding import LinkRule
 from .....engine.align.long_pairs import SEVERAL
 from .....engine.aligner import Aligner
-from .....engine.bundle.writing import write_bundle
 from .....engine.errors import BackendError
 from .....engine.runtime.backends import GpuOptions
 from .....engine.runtime.gpu import tensorrt as trt
@@ -18,7 +22,7 @@ from .....engine.runtime.gpu.lanes import GRAIN
 from .....engine.runtime.gpu.tensorrt import choose_tokens, open_tensorrt
 from .....engine.runtime.gpu.tensorrt_plans import PlanCache, split_into_classes
 from ....support.bundles import write_toy
-from ....support.fake_gpu import SYMMETRIZE, FakeDriver, add_fake_kernels, pack_fake_archive
+from ....support.fake_gpu import FakeDriver
 from ....support.fake_tensorrt import FakeTensorrt
 
 LINE = "the cat sat on the mat die Katze saß auf der Matte hello , . internationalisation"
@@ -34,7 +38,7 @@ def corpus(n: int, longest: int = 25, seed: int = 1) -> tuple[list[str], list[st
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trt")
-    return add_fake_kernels(write_toy(folder / "plain.mx"), folder / "toy.mx")
+    return write_toy(folder / "toy.mx")
 
 
 class Setup:
@@ -88,8 +92,9 @@ def test_the_links_are_those_of_the_cpu(setup, bundle, rule):
 def test_without_kernels_links_are_found_on_the_cpu(bundle, tmp_path):
     toy = write_toy(tmp_path / "bare.mx")
     it = Setup(toy, tmp_path)
+    it.driver.compute = 7, 0
     backend = it.open()
-    assert "links on the CPU: the bundle has no kernels for sm_86" in backend.describe()
+    assert "links on the CPU: there are no kernels for sm_70" in backend.describe()
     src, tgt = corpus(30)
     assert align_all(backend, toy, src, tgt) == align_on_cpu(toy, src, tgt)
     assert not it.driver.calls("launch")
@@ -300,67 +305,59 @@ def test_building_is_announced(setup, capsys):
     assert len(said.strip().split("\n")) == 1
 
 
-# ---- plugins ----
+# ---- between processes ----
+
+BUILD = """
+import sys, time
+from mx_align.engine.runtime.gpu.tensorrt_plans import PlanCache
+
+cache = PlanCache(__import__("pathlib").Path(sys.argv[1]))
+path = cache.key_path(of="tests")
+with cache.lock(path):
+    print("inside", flush=True)
+    sys.stdin.readline()
+    cache.write(path, b"built by the other")
+"""
 
 
-@pytest.fixture(scope="module")
-def half_bundle(tmp_path_factory):
-    """A bundle with a graph that calls our ops, named fp16, and kernels for them."""
-    pytest.importorskip("triton", reason="triton is not installed")
-    from ....support.kernel_cases import attention_entries
-
-    folder = tmp_path_factory.mktemp("half")
-    toy = write_toy(folder / "plain.mx")
-    manifest = replace(toy.manifest, graphs={"fp16": "fp16.onnx"}, default_dtype="fp16")
-    files = {
-        "joint.spm": toy.read_file("joint.spm"),
-        "fp16.onnx": with_attention(toy.read_graph("fp32")),
-    }
-    files["kernels.sm_86.zip"] = pack_fake_archive(SYMMETRIZE, *attention_entries(64))
-    return write_bundle(folder / "half.mx", manifest, files)
+def test_a_process_waits_for_the_one_that_builds(tmp_path, capsys):
+    cache = PlanCache(tmp_path)
+    path = cache.key_path(of="tests")
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "inside\n"
+        timer = threading.Timer(0.3, lambda: (other.stdin.write("go\n"), other.stdin.flush()))
+        timer.start()
+        with cache.lock(path):
+            assert cache.read(path) == b"built by the other"
+    assert "another process builds this engine; waiting for it" in capsys.readouterr().err
 
 
-def with_attention(graph: bytes) -> bytes:
-    """A call of StaticAttention, of which the scores do not depend."""
-    import onnx
-    from onnx import helper
+def test_an_engine_that_another_process_built_meanwhile_is_taken(setup, monkeypatch):
+    first, second = setup(), setup()
 
-    model = onnx.ModelProto.FromString(graph)
-    body = [helper.make_node("Add", ["q", "k"], ["out"])]
-    opsets = [helper.make_opsetid("", 21)]
-    names = ["q", "k", "v", "lengths", "mask"]
-    made = helper.make_function("mx", "StaticAttention", names, ["out"], body, opsets, ["heads"])
-    model.functions.append(made)
-    given = ["src_rows", "src_rows", "src_rows", "src_lengths", "src_mask"]
-    call = helper.make_node("StaticAttention", given, ["unused"], domain="mx", heads=4)
-    model.graph.node.append(call)
-    return model.SerializeToString()
+    @contextmanager
+    def build_meanwhile(cache, path):
+        monkeypatch.undo()
+        first.open()
+        yield
+
+    monkeypatch.setattr(PlanCache, "lock", build_meanwhile)
+    second.open()
+    assert len(first.builds()) == 1 and not second.builds()
 
 
-def test_kernels_become_plugins(half_bundle, tmp_path):
-    it = Setup(half_bundle, tmp_path)
-    backend = it.open()
-    assert "plugins StaticAttention, links on the GPU" in backend.describe()
-    assert [call[5] for call in it.builds()] == [True]
-    src, tgt = corpus(10)
-    assert align_all(backend, half_bundle, src, tgt)
-    again = Setup(half_bundle, tmp_path)
-    again.open()
-    assert not again.builds()
-
-
-@pytest.mark.parametrize("how", ["refused", "old"])
-def test_without_plugins_if_they_do_not_work(half_bundle, tmp_path, how, capsys):
-    it = Setup(half_bundle, tmp_path)
-    it.api.refuse_plugins, it.api.old = how == "refused", how == "old"
-    backend = it.open()
-    assert "without plugins" in backend.describe()
-    assert "our kernels do not fit into this engine (TensorRT" in capsys.readouterr().err
-    assert [call[5] for call in it.builds()] == ([True, False] if how == "refused" else [False])
-    again = Setup(half_bundle, tmp_path)
-    again.api.refuse_plugins, again.api.old = it.api.refuse_plugins, it.api.old
-    again.open()
-    assert not again.builds()  # nor is it tried in vain again
+def test_nothing_is_built_unasked(setup, bundle):
+    it = setup()
+    open_it = partial(
+        open_tensorrt, bundle, None, GpuOptions(), api=it.api, driver=it.driver, cache=it.cache
+    )
+    with pytest.raises(BackendError, match=r"is not built yet, .* --backend trt builds it"):
+        open_it(may_build=False)
+    assert not it.builds() and not it.driver.list_leaks()
+    open_it().close()
+    open_it(may_build=False).close()
+    assert len(it.builds()) == 1
 
 
 # ---- another kind of model ----
@@ -368,8 +365,7 @@ def test_without_plugins_if_they_do_not_work(half_bundle, tmp_path, how, capsys)
 
 def test_a_model_with_other_scores_and_fewer_outputs(tmp_path):
     """Links are of its own scores, not of a harmonic mean that it does not use."""
-    toy = write_toy(tmp_path / "plain.mx", product=True, threshold=0.05)
-    bundle = add_fake_kernels(toy, tmp_path / "other.mx")
+    bundle = write_toy(tmp_path / "plain.mx", product=True, threshold=0.05)
     it = Setup(bundle, tmp_path)
     backend = it.open()
     src, tgt = corpus(30)

@@ -1,20 +1,21 @@
 """Which compiled kernel fits a GPU, and what a launch passes on."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
 
-from ......engine.errors import BackendError, BundleError
+from ......engine.errors import BackendError
 from ......engine.runtime.gpu.kernels.launch import (
     Kernel,
     KernelArchive,
+    archive_name,
     choose_architecture,
     find_archive,
 )
-from .....support.bundles import write_toy
-from .....support.fake_gpu import SYMMETRIZE, FakeDriver, add_fake_kernels, pack_fake_archive
+from .....support.fake_gpu import SYMMETRIZE, FakeDriver, pack_fake_archive
 
-ALL = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+ALL = [archive_name(f"sm_{n}") for n in (75, 80, 86, 89, 90, 100, 120)]
 
 
 @pytest.mark.parametrize(
@@ -24,34 +25,53 @@ ALL = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
      ((12, 1), "sm_89"), ((7, 0), None), ((6, 1), None)],
 )  # fmt: skip
 def test_the_kernel_for_a_gpu(capability, wanted):
-    assert choose_architecture(capability, ALL) == wanted
+    assert choose_architecture(capability, ALL) == (wanted and archive_name(wanted))
 
 
 def test_older_code_will_do_unless_it_is_for_one_gpu():
-    assert choose_architecture((8, 9), ["sm_75", "sm_80", "sm_120"]) == "sm_80"
-    assert choose_architecture((8, 9), ["sm_75", "sm_90"]) == "sm_75"
-    assert choose_architecture((10, 3), ["sm_90", "sm_100"]) is None
-    assert choose_architecture((8, 0), ["sm_86"]) is None
-    assert choose_architecture((8, 0), []) is None
+    def choose(capability, *numbers):
+        return choose_architecture(capability, [archive_name(f"sm_{n}") for n in numbers])
+
+    assert choose((8, 9), 75, 80, 120) == "kernels.sm_80.zip"
+    assert choose((8, 9), 75, 90) == "kernels.sm_75.zip"
+    assert choose((10, 3), 90, 100) is None
+    assert choose((8, 0), 86) is None
+    assert choose((8, 0)) is None
 
 
-def test_a_bundle_keeps_them(tmp_path):
-    toy = write_toy(tmp_path / "toy.mx")
-    assert find_archive(toy, (8, 0)) is None
-    bundle = add_fake_kernels(toy, tmp_path / "with.zip")
-    assert find_archive(bundle, (8, 9)).entries["symmetrize", "fp32"] == SYMMETRIZE
-    assert find_archive(bundle, (9, 0)).entries  # its PTX, translated
-    assert find_archive(bundle, (7, 5)) is None
+def test_the_package_brings_them():
+    for capability in ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)):
+        archive = find_archive(capability)
+        entry = archive.entries["symmetrize"]
+        assert entry.arguments == SYMMETRIZE.arguments
+        cubin = archive.cubin(entry)
+        assert cubin[:4] == b"\x7fELF" and entry.entry.encode() in cubin
+        assert archive.ptx(entry).count(f".entry {entry.entry}(".encode()) == 1
+    assert find_archive((13, 0)).ptx(entry)  # for the driver of a later GPU to translate
+    assert find_archive((7, 0)) is None
+
+
+def test_a_name_says_which_code_it_is():
+    names = set()
+    for capability in ((7, 5), (8, 0), (8, 6), (9, 0)):
+        archive = find_archive(capability)
+        for entry in archive.entries.values():
+            plain = archive.ptx(entry).replace(entry.entry.encode(), entry.kernel.encode())
+            assert entry.entry == f"{entry.kernel}_{hashlib.sha256(plain).hexdigest()[:12]}"
+            names.add(entry.entry)
+    assert len(names) == 4 * len(archive.entries)
 
 
 @pytest.mark.parametrize("data", [b"", b"no zip", pack_fake_archive(SYMMETRIZE)[:-30]])
 def test_a_damaged_archive(data):
-    with pytest.raises(BundleError, match=r"is damaged .*; make the bundle again"):
+    with pytest.raises(
+        BackendError, match=r"is damaged .*; pip install --force-reinstall --no-deps mx-align"
+    ):
         KernelArchive(data, "here")
 
 
 def test_an_archive_of_another_form():
-    with pytest.raises(BundleError, match="unknown argument"):
+    with pytest.raises(BackendError, match="unknown argument"):
         KernelArchive(pack_fake_archive(replace(SYMMETRIZE, arguments=("i64",))), "here")
 
 

@@ -47,7 +47,7 @@ def test_the_longest_sentence(interpreter):
 
 @pytest.mark.slow
 def test_real_tiles_on_and_off_their_sizes(interpreter):
-    tile = dict(list_variants(4, 64, "sm_80")[0].constants)
+    tile = dict(list_variants("sm_80")[0].constants)
     inputs = symmetrize_inputs([(8, 32), (17, 33)], 17, 33)
     check(interpreter, inputs, tile=(tile["SRC"], tile["TGT"]))
 

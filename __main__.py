@@ -9,6 +9,7 @@ SUMMARIES = {
     "mx-seed": "links by statistics learned from the text itself, without a model",
     "mx-eval": "how good links are: AER, precision, recall, with intervals",
     "mx-view": "links and matrices as a page for the browser",
+    "mx-serve": "models that stay in memory: HTTP, and a web app to correct links",
     "mx-tokenize": "raw text to words, with their places in the line",
     "mx-lex": "lexical tables, shortlists, dictionaries and terms from links",
     "mx-merge": "join the shards of a large job",

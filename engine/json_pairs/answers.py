@@ -184,3 +184,14 @@ def _describe_matrices(aligner: Aligner, src: Words, tgt: Words) -> str:
     value: dict[str, Any] = {"src": list(found.src), "tgt": list(found.tgt)}
     value |= {name: getattr(found, name).round(4).tolist() for name in names}
     return json.dumps(value, ensure_ascii=False)
+
+
+def split_sentences(
+    texts: Sequence[str], language: str | None, offsets: Offsets
+) -> list[dict[str, Any]]:
+    """Return the words of texts and their places, as raw lines are split."""
+    words, side = TokenReader("raw", language=language).read_side(texts, keep_spans=True)
+    pairs = _count_offsets(Pairs(0, words, words, src_tokens=side), offsets)
+    assert pairs.src_tokens is not None
+    both = zip(words, pairs.src_tokens.spans, strict=True)
+    return [{"words": list(own), "spans": spans} for own, spans in both]

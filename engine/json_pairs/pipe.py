@@ -127,12 +127,17 @@ def answer_lines(
             requests.append((k, parse_pair(value)))
         except InputError as error:
             answers[k] = describe_error(f"line {first + k}: {error}", value)
-    for k, answer in zip(
-        (k for k, _ in requests),
-        answer_pairs(aligner, [request for _, request in requests], options),
-        strict=True,
-    ):
-        answers[k] = answer
+    try:
+        found = answer_pairs(aligner, [request for _, request in requests], options)
+        for (k, _), answer in zip(requests, found, strict=True):
+            answers[k] = answer
+    except InputError:
+        for k, request in requests:  # one of them is at fault, the others are not
+            try:
+                (answers[k],) = answer_pairs(aligner, [request], options)
+            except InputError as error:
+                value = {"id": request.id} if request.has_id else None
+                answers[k] = describe_error(f"line {first + k}: {error}", value)
     return answers
 
 

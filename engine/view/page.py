@@ -43,7 +43,7 @@ _EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 # What the script calls the matrices and NULL rows of a pair.
 _MATRICES = {"m": "scores", "f": "fwd", "b": "bwd", "sn": "src_null", "tn": "tgt_null"}
-_NAMES = {
+PAGE_NAMES = {
     "sys": "symmetrised", "fwd": "forward", "bwd": "backward", "cmp": "compared", "gold": "gold",
 }  # fmt: skip
 
@@ -96,11 +96,11 @@ def build_page(page: Page) -> str:
         "threshold": threshold,
         "cut": page.threshold,
         "matrix": page.matrix,
-        "names": {**_NAMES, **page.names},
+        "names": {**PAGE_NAMES, **page.names},
         "report": page.report or None,
         "pairs": [_encode_pair(pair, threshold, page.matrix) for pair in page.pairs],
     }
-    return fill_page(page.title, data, join_modules(_read_part(f"{name}.js") for name in _MODULES))
+    return fill_page(page.title, data, page_modules())
 
 
 def fill_page(
@@ -122,8 +122,9 @@ def fill_page(
     return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))
 
 
-def join_modules(modules: Iterable[str]) -> str:
-    """Return modules as one script: a page that is one file can import nothing."""
+def page_modules(*more: str) -> str:
+    """Return our modules and more as one script: a page that is one file can import nothing."""
+    modules = [*(_read_part(f"{name}.js") for name in _MODULES), *more]
     body = "".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in modules)
     return f'"use strict";\n(() => {{\n{body}}})();\n'
 

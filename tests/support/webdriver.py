@@ -42,8 +42,10 @@ class Browser:
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         return call(method, f"{self._session}/{path}", body)
 
-    def open(self, file: Path) -> None:
-        self._call("POST", "url", {"url": file.resolve().as_uri()})
+    def open(self, file: Path | str) -> None:
+        """Go to a file, or to an address."""
+        address = file if isinstance(file, str) else file.resolve().as_uri()
+        self._call("POST", "url", {"url": address})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value that the script returns."""

@@ -222,7 +222,7 @@ const listen = () => {
   hooks.visited = (index) => { focusOn(index); keepAddress(); };
 };
 /** After pairs came or changed: cards for all of them, and the list. */
-const renewPairs = () => {
+export const renewPairs = () => {
   findLayers();
   while (cards.length < pairs.length) {
     cards.push(makeCard(cards.length));
@@ -231,6 +231,15 @@ const renewPairs = () => {
   cards.length = pairs.length;
   showLayers();
   select();
+};
+/** Let the slider begin at the threshold that the links were made with. */
+export const setThreshold = (value) => {
+  if (data.cut === value) return;
+  data.cut = value;
+  data.threshold = Math.min(TOP, Math.max(2, Math.ceil(value * TOP)));
+  $("slider-box").hidden = false;
+  $("slider").value = data.threshold;
+  slide();
 };
 const start = () => {
   $("title").textContent = document.title;

@@ -16,9 +16,9 @@ import re
 import sys
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import sentencepiece
@@ -99,16 +99,15 @@ def learn_language(data: Path, language: str, limit: int, out: Path) -> None:
     print(f"{language}: {sum(sources.values()):,} of {len(rows):,} pairs", file=sys.stderr)
 
 
-def read_language(path: Path) -> Iterator[WordPair]:
-    """Yield what `learn_language` wrote."""
-    for line in read_lines(path):
-        src, tgt, links, *glued = line.split("\t")
-        yield WordPair(
-            src.split(" "),
-            tgt.split(" "),
-            list(parse_links(links).links),
-            *([mark == "1" for mark in marks] for marks in glued),
-        )
+def parse_pair(line: str) -> WordPair:
+    """Read a line that `learn_language` wrote."""
+    src, tgt, links, *glued = line.split("\t")
+    return WordPair(
+        src.split(" "),
+        tgt.split(" "),
+        list(parse_links(links).links),
+        *([mark == "1" for mark in marks] for marks in glued),
+    )
 
 
 # ---- forms in which people have their text ----
@@ -193,11 +192,11 @@ def join_segments(pair: WordPair, segmenter: sentencepiece.SentencePieceProcesso
     return WordPair(src, pair.tgt, move_links(pair.links, places, range(len(pair.tgt))), [], [])
 
 
-def learn_segmenter(pairs: Iterable[WordPair]) -> sentencepiece.SentencePieceProcessor:
+def learn_segmenter(lines: Iterable[str]) -> sentencepiece.SentencePieceProcessor:
     """Learn segments of up to four characters, from text alone."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=("".join(pair.src) for pair in pairs),
+        sentence_iterator=(line.partition("\t")[0].replace(" ", "") for line in lines),
         model_writer=model, model_type="unigram", vocab_size=SEGMENTS, hard_vocab_limit=False,
         max_sentencepiece_length=4, character_coverage=1.0, add_dummy_prefix=False,
         normalization_rule_name="identity", num_threads=2, minloglevel=2,
@@ -205,44 +204,42 @@ def learn_segmenter(pairs: Iterable[WordPair]) -> sentencepiece.SentencePiecePro
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def vary_pair(
-    pair: WordPair,
+def choose_form(
     language: str,
     rng: random.Random,
     segmenter: sentencepiece.SentencePieceProcessor | None,
-) -> WordPair:
-    """Return a pair as it is, or in another form that people have text in. Shares are judged."""
+) -> Callable[[WordPair], WordPair] | None:
+    """Draw a form for a pair to be in, None to leave it as it is. Shares are judged."""
     if segmenter and rng.random() < 0.5:
-        return join_segments(pair, segmenter)
+        return lambda pair: join_segments(pair, segmenter)
     draw = rng.random()
     # Old and typed French lacks accents more often than other text: our En-Fr set has none.
     accents = 0.25 if language == "fr" else 0.06
     if draw < accents:
-        return drop_accents(pair)
+        return drop_accents
     if draw < accents + 0.03:
-        return attach_marks(pair)
+        return attach_marks
     if draw < accents + 0.06:
-        return split_parts(pair)
-    return pair
+        return split_parts
+    return None
 
 
 # ---- all languages ----
 
 
 def pivot_pairs(
-    languages: dict[str, list[WordPair]], count: int, rng: random.Random
+    languages: dict[str, list[str]], count: int, rng: random.Random
 ) -> Iterator[WordPair]:
     """Yield pairs of two other languages with the same English words, linked through those."""
-    by_english = defaultdict[str, list[tuple[str, WordPair]]](list)
-    for language, pairs in languages.items():
-        for pair in pairs:
-            if len(pair.tgt) > 2:
-                by_english[" ".join(pair.tgt)].append((language, pair))
-    shared = [found for found in by_english.values() if len({name for name, _ in found}) > 1]
+    by_english = defaultdict[str, dict[str, str]](dict)
+    for language, lines in languages.items():
+        for line in lines:
+            english = line.split("\t", 2)[1]
+            if english.count(" ") > 1:
+                by_english[english][language] = line
+    shared = [found for found in by_english.values() if len(found) > 1]
     for found in rng.sample(shared, min(count, len(shared))):
-        (first, a), (second, b) = rng.sample(found, 2)
-        if first == second:
-            continue
+        a, b = map(parse_pair, rng.sample(list(found.values()), 2))
         through = defaultdict[int, list[tuple[int, float]]](list)
         for i, j, score in b.links:
             through[j].append((i, score))
@@ -251,17 +248,23 @@ def pivot_pairs(
         yield WordPair(a.src, b.src, whole, a.src_glued, b.src_glued)
 
 
-def mix_languages(parts: dict[str, Path], out: Callable[[str], Path]) -> None:
-    """Write all pairs in random order and in the forms that text has: `src`, `tgt`, `links`."""
+def mix_languages(
+    parts: dict[str, Path], limits: Mapping[str, int], out: Callable[[str], Path]
+) -> None:
+    """Write pairs of all languages in random order, in the forms that text has: `src`, `tgt`,
+    `links`. Of a language at most its limit is taken, from the beginning."""
     rng = random.Random(0)
-    languages = {name: list(read_language(path)) for name, path in parts.items()}
-    lines = []
+    languages = {
+        name: list(islice(read_lines(path), limits.get(name))) for name, path in parts.items()
+    }
     total = sum(map(len, languages.values()))
-    lines += [pair.as_lines() for pair in pivot_pairs(languages, round(PIVOTED * total), rng)]
-    for name, pairs in languages.items():
-        segmenter = learn_segmenter(pairs) if name in SEGMENTED else None
-        for pair in pairs:
-            lines.append(vary_pair(pair, name, rng, segmenter).as_lines())
-    rng.shuffle(lines)
-    for kind, column in zip(("src", "tgt", "links"), zip(*lines, strict=True), strict=True):
+    rows = [pair.as_lines() for pair in pivot_pairs(languages, round(PIVOTED * total), rng)]
+    for name, lines in languages.items():
+        segmenter = learn_segmenter(lines) if name in SEGMENTED else None
+        for line in lines:
+            form = choose_form(name, rng, segmenter)
+            row = form(parse_pair(line)).as_lines() if form else tuple(line.split("\t")[:3])
+            rows.append(row)
+    rng.shuffle(rows)
+    for kind, column in zip(("src", "tgt", "links"), zip(*rows, strict=True), strict=True):
         replace_file(out(kind), "".join(f"{line}\n" for line in column).encode())

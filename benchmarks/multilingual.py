@@ -15,11 +15,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import chain, islice
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ..engine.aligner import Aligner
 from ..engine.bundle.bundle import Bundle
@@ -36,8 +37,12 @@ VOCABULARY = 56_000
 ENGLISH = 4  # every fourth English line counts for the vocabulary: there are 36 times as many
 # Languages of the XL-WA sets, over which the mean is taken.
 XLWA = ("bg", "da", "es", "et", "hu", "it", "nl", "pt", "ru", "sl")
-PAIRS = 45_000  # of a language; German and French, which most people have, more
-MORE_PAIRS = {"de": 110_000, "fr": 110_000}
+# Pairs of a language that statistics learn from, and of those what the students learn from.
+# Languages that most people have get more.
+LEARNED = 45_000
+MORE_LEARNED = {"de": 110_000, "fr": 110_000}
+TAUGHT = 28_000
+MORE_TAUGHT = {"de": 60_000, "fr": 60_000, **dict.fromkeys(("es", "it", "nl", "pt", "ru"), 35_000)}
 # A word is represented by its first piece: with a third layer that sees three pieces each way.
 SHAPE = ("--student", "--lowercase", "--vocab-size", VOCABULARY, "--encoder-layers", 3)
 # Larger batches than one pair of languages needs, fewer long rows, which cost most.
@@ -119,6 +124,38 @@ def score_languages(bundle: Path, data: Path, **settings: Any) -> dict[str, dict
     return rows
 
 
+def score_without_english(bundle: Path, data: Path, **settings: Any) -> dict[str, float]:
+    """Return the scores on pairs of two XL-WA languages with the same English sentence.
+
+    Their gold links are those that lead over an English word.
+    """
+    sets = {language: read_gold_set(data, language) for language in XLWA}
+    aligner = Aligner.load(bundle, **settings)
+    counts: list[Any] = []
+    for first, second in combinations(XLWA, 2):
+        there = {english: k for k, english in enumerate(sets[second][1])}
+        src, tgt, gold = [], [], []
+        for k, english in enumerate(sets[first][1]):
+            if english in there:
+                other = there[english]
+                src.append(sets[first][0][k])
+                tgt.append(sets[second][0][other])
+                links = frozenset(
+                    (i, j)
+                    for i, word in sets[first][2][k].sure
+                    for j, same in sets[second][2][other].sure
+                    if word == same
+                )
+                gold.append(Gold(links, links))
+        links = [set(one.links) for one in aligner.align(src, tgt)]
+        counts.append(count_sentences(links, gold))
+    scores = score_counts(np.concatenate(counts))
+    return {
+        "pairs": sum(map(len, counts)),
+        **{kind: round(100 * getattr(scores, kind), 2) for kind in ("aer", "precision", "recall")},
+    }
+
+
 # ---- training ----
 
 
@@ -129,7 +166,7 @@ def learn_languages(data: Path, work: Path, jobs: int) -> dict[str, Path]:
     (work / "parts").mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(jobs) as pool:
         done = [
-            pool.submit(learn_language, data, name, MORE_PAIRS.get(name, PAIRS), path)
+            pool.submit(learn_language, data, name, MORE_LEARNED.get(name, LEARNED), path)
             for name, path in parts.items()
         ]
         for one in done:
@@ -150,7 +187,7 @@ def make_vocabulary(work: Path) -> Path:
 def train_rounds(work: Path, minutes: float, threads: int) -> Iterator[tuple[str, watch.Cost]]:
     """Train the first student and the second one; a run that is there goes on or is kept."""
     text = [work / name for name in ("src", "tgt")]
-    common = ("--valid-last", 2000, "--eval-every", 500, "--patience", 0, "--dtype", "bf16")
+    common = ("--valid-last", 1000, "--eval-every", 500, "--patience", 0, "--dtype", "bf16")
     common += (*PACE, "--threads", threads)
     first = (
         *SHAPE,
@@ -236,7 +273,8 @@ def main(
                 raise MxError("give --work, a folder for what is made, or --bundle to score")
             parts = learn_languages(data, work, jobs)
             if not (work / "links").exists():
-                mix_languages(parts, lambda kind: work / kind)
+                limits = {name: MORE_TAUGHT.get(name, TAUGHT) for name in parts}
+                mix_languages(parts, limits, lambda kind: work / kind)
             for name, cost in train_rounds(work, minutes, threads):
                 costs[name] = cost.round_values()
             bundle = work / f"{'+'.join(sorted(parts))}-en.mx"

@@ -39,6 +39,7 @@ Examples:
   mx-align corpus.fi corpus.hu --train-on-input --budget 1h -o corpus.links
   printf 'das Haus ||| the house\\n' | mx-align - -m de-en.mx
 """
+_FEW_LANGUAGES = 4  # which a note names one by one
 # How else to get a model than with --langs.
 _WAYS = "give one with -m, or let one be made for your text: --train-on-input"
 
@@ -238,13 +239,19 @@ def _note_languages(flags: AlignFlags, bundle: Bundle) -> None:
         src, tgt = (side.split("+") for side in bundle.languages)
         _write_note(
             flags,
-            f"reading the source as {' or '.join(src)} and the target as {' or '.join(tgt)}; "
+            f"reading the source as {_name_side(src)} and the target as {_name_side(tgt)}; "
             f"--langs {tgt[0]}-{src[0]} turns the model round",
         )
     elif not bundle.language_order(flags.langs):
         pairs = " and ".join(bundle.language_pairs)
         said = f"{flags.model} is a model for {pairs}, not for {flags.langs}"
         click.echo(f"mx-align: warning: {said}", err=True)
+
+
+def _name_side(languages: list[str]) -> str:
+    if len(languages) <= _FEW_LANGUAGES:
+        return " or ".join(languages)
+    return f"one of {len(languages)} languages (--list-models)"
 
 
 def _progress_printer(flags: AlignFlags) -> Callable[[Counts, int], None]:

@@ -11,7 +11,9 @@ from ...engine.bundle.manifest import Manifest
 def render_card(manifest: Manifest, sizes: dict[str, int]) -> str:
     """Return the card as Markdown; `sizes` are bytes of the graphs by dtype."""
     src, tgt = (
-        "an undetermined language" if code == "und" else code.replace("+", " or ")
+        "an undetermined language"
+        if code == "und"
+        else code.replace("+", " or " if code.count("+") < 4 else ", ")
         for code in manifest.languages
     )
     return f"""\

@@ -303,7 +303,7 @@ def test_the_installed_models_can_be_started_from(name):
 
 
 def test_a_model_with_the_languages_the_other_way_round_is_refused():
-    path = installed_models()["de+fr-en"]
+    path = find_installed("fr-en")
     assert load_start(str(path), "fr-en").model is not None
-    with pytest.raises(MxError, match="is a model for de-en and fr-en, not for en-fr: change SRC"):
+    with pytest.raises(MxError, match="is a model for .* fr .*, not for en-fr: change SRC"):
         load_start(str(path), "en-fr")

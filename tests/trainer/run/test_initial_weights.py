@@ -305,5 +305,5 @@ def test_the_installed_models_can_be_started_from(name):
 def test_a_model_with_the_languages_the_other_way_round_is_refused():
     path = find_installed("fr-en")
     assert load_start(str(path), "fr-en").model is not None
-    with pytest.raises(MxError, match="is a model for .* fr .*, not for en-fr: change SRC"):
+    with pytest.raises(MxError, match=r"is a model for .* fr .*, not for en-fr: change SRC"):
         load_start(str(path), "en-fr")

@@ -23,7 +23,11 @@ def count_translations(
     offset = src_vocab if total > src_vocab else 0
     keys: np.ndarray = np.zeros(0, np.int64)
     weights: np.ndarray = np.zeros(0)
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
     chosen = np.arange(0, len(cache), max(1, len(cache) // SAMPLE))
+    # Pairs of one length together: a long one would fill its whole chunk with padding.
+    longest = np.maximum(cache.src.lengths(chosen), cache.tgt.lengths(chosen))
+    chosen = chosen[np.argsort(longest, kind="stable")]
     for start in range(0, len(chosen), CHUNK):
         indices = chosen[start : start + CHUNK]
         cells = links.cells(cache, indices) > 0  # (B, T, S)
@@ -33,10 +37,14 @@ def count_translations(
         src = cache.src.padded_pieces(indices)[0][pair, s]
         tgt = cache.tgt.padded_pieces(indices)[0][pair, t] + offset
         # A pair of pieces is one number, piece · V + piece, in both orders.
-        keys, place = np.unique(
-            np.concatenate([keys, src * total + tgt, tgt * total + src]), return_inverse=True
-        )
-        weights = np.bincount(place, np.concatenate([weights, weight, weight]), len(keys))
+        new = np.concatenate([src * total + tgt, tgt * total + src])
+        waiting.append((new, np.concatenate([weight, weight])))
+        # Adding up sorts all that is known, so it waits until as much is new, or the end.
+        if sum(len(part) for part, _ in waiting) > len(keys) or start + CHUNK >= len(chosen):
+            parts = zip((keys, weights), *waiting, strict=True)
+            every, amounts = (np.concatenate(part) for part in parts)
+            keys, place = np.unique(every, return_inverse=True)
+            weights, waiting = np.bincount(place, amounts, len(keys)), []
     rows, columns = np.divmod(keys, total)
     return rows, columns, weights / np.bincount(rows, weights, total)[rows]
 

@@ -7,7 +7,7 @@ CODE := __init__.py __main__.py engine trainer export tests benchmarks docs
 
 DEMO := .venv-demo
 
-.PHONY: demo test quick lint format types style rooms tables clean
+.PHONY: demo test quick lint format types style rooms tables docs clean
 
 # The engine alone, without torch, as a user installs it.
 demo: $(DEMO)/.ready
@@ -59,6 +59,10 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch setuptools -e ".[dev]"
 	touch $@
+
+# The documentation site; a link that leads nowhere is an error.
+docs: $(READY)
+	$(BIN)/python -m mx_align.docs.build_site build/docs
 
 clean:
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -134,6 +134,8 @@ class OutputFiles(Journal):
     def _count_intact(self, records: list[Record], n: int) -> tuple[int, Any]:
         """Return how many records a part bears out, and the checksum of its bytes of those."""
         running, place = new_sum(), 0
+        if not os.path.lexists(self._parts[n]):  # nor is it made: the journal comes first
+            return 0, running
         with os.fdopen(open_own_file(self._parts[n]), "rb") as file:
             for done, record in enumerate(records):
                 before, left = running.copy(), record["sizes"][n] - place

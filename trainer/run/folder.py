@@ -77,6 +77,7 @@ def hold_run(run: Path) -> Iterator[None]:
         raise MxError(f"cannot use {run} as run folder: {error.strerror}") from None
     busy = f"{run} is in use by {{holder}}; wait for it, stop it, or choose another folder"
     with hold_lock(run / ".lock", busy):
+        sweep_leftovers(run)  # a run that was killed at its very beginning has nothing else
         yield
 
 

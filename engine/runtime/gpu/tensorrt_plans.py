@@ -19,7 +19,7 @@ import numpy as np
 
 from ...bundle.bundle import Bundle
 from ...errors import BackendError
-from ...storage import atomic_write, wait_for_lock
+from ...storage import atomic_write, make_cache_folder, wait_for_lock
 from ..backends import TENSORRT_TITLES, pad_lengths
 from ..model_graph import link_outputs
 from .cuda_driver import OutOfMemory
@@ -103,7 +103,7 @@ class PlanCache:
     def write(self, path: Path, plan: bytes) -> None:
         """Keep a plan; one that cannot be kept is only built again next time."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_cache_folder(self.folder)
             with atomic_write(str(path)) as file:
                 file.write(_MAGIC + hashlib.sha256(plan).digest() + plan)
         except OSError as error:

@@ -1,6 +1,5 @@
 """mx-align under fire: killed at random moments, and fed with lines nobody should write."""
 
-import json
 import random
 import subprocess
 import sys
@@ -10,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from ....engine.commands import align as cli
-from ....engine.text.files import read_lines
-from ....engine.text.words import split_words
 from ...support.bundles import LINES, write_toy
+from ...support.hostile import check_hostile, hostile, hostile_flags, write_hostile
 
 WORDS = " ".join(LINES).split(" ")
 
@@ -89,59 +87,12 @@ def test_fifty_kills_at_random_moments(bundle, tmp_path):
     assert killed == 50 and resumed >= 10 and finished >= 1
 
 
-ODD = [
-    "\0", "\r", "\t", "  ", "\x0b", "\x0c", "\x1c", "\x1f", "\x7f", "\x85", "\xa0", "\xad",
-    "\u0301", "\u061c", "\u180e", "\u2000", "\u200b", "\u200d", "\u2028", "\u2029", "\u202e",
-    "\u2060", "\u3000", "\ufeff", "\ufffd", "\ufffe", "\U000e0001", "\U0010ffff", "|||", " ||| ",
-    "|", "0-0", "<unk>", "▁", "<pad>", "中", "ก็", "\U0001f3f3\ufe0f\u200d", "ß", "İ", "ﬁ", "{",
-    '"', "\\", "\\n", "%s", "a" * 300, "é" * 40,
-]  # fmt: skip
-
-
-def hostile(rng: random.Random) -> bytes:
-    """A line, without its end, that may hold anything but a line end."""
-    kind = rng.random()
-    if kind < 0.05:
-        return b""
-    if kind < 0.2:  # bytes that are mostly not UTF-8
-        return bytes(rng.randrange(256) for _ in range(rng.randrange(20))).replace(b"\n", b" ")
-    if kind < 0.2005:
-        return " ".join(rng.choices(WORDS, k=rng.randrange(200, 5000))).encode()
-    parts = rng.choices(ODD, k=rng.randrange(8)) + rng.choices(WORDS, k=rng.randrange(4))
-    rng.shuffle(parts)
-    return rng.choice(["", " ", "  ", "\t"]).join(parts).encode()
-
-
 def check_fuzz(bundle: Path, folder: Path, n: int) -> None:
     rng = random.Random(n)
-    paths = folder / "f.src", folder / "f.tgt"
-    for path in paths:
-        lines = [hostile(rng) for _ in range(n)]
-        path.write_bytes(b"\n".join(lines) + rng.choice([b"\n", b"\n"]))
-    out, report = folder / "out", folder / "report.json"
-    result = command(
-        *paths, "-m", bundle, "-o", out, "--errors", "replace", "--report", report,
-        "--optimize-for", "recall", "--write-tokenized", folder / "words",
-    )  # fmt: skip
+    paths = write_hostile(folder, n, rng)
+    result = command(*paths, *hostile_flags(bundle, folder))
     assert result.returncode == 0, result.stderr
-    links = out.read_bytes().split(b"\n")[:-1]
-    src, tgt = (list(read_lines(path, errors="replace")) for path in paths)
-    assert len(links) == len(src) == len(tgt) == n
-    empty = total = 0
-    for line, src_line, tgt_line in zip(links, src, tgt, strict=True):
-        n_src, n_tgt = len(split_words(src_line)), len(split_words(tgt_line))
-        empty += not n_src or not n_tgt
-        made = [tuple(map(int, one.split(b"-"))) for one in line.split(b" ") if one]
-        assert made == sorted(set(made))
-        assert all(0 <= i < n_src and 0 <= j < n_tgt for i, j in made)
-        total += len(made)
-    numbers = json.loads(report.read_text())
-    assert numbers["pairs"] == n and numbers["empty"] == empty and numbers["links"] == total
-    assert numbers["windowed"] > 0 or n < 5000
-    words = [list(read_lines(folder / f"words.{side}")) for side in ("src", "tgt")]
-    assert [list(map(split_words, side)) for side in words] == [
-        list(map(split_words, s)) for s in (src, tgt)
-    ]
+    check_hostile(folder, paths, n)
 
 
 @pytest.mark.slow

@@ -277,6 +277,11 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path):
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [".mine.tmp", "train"]
 
 
+def test_killed_before_the_folder_is_known_as_a_runs(invoke, tmp_path):
+    (tmp_path / ".command.json.1.0123abcd.tmp").write_text("{")
+    assert invoke(tmp_path, steps=2).exit_code == 0
+
+
 # ---- stopping and going on ----
 
 

@@ -28,41 +28,52 @@ from .records import RESULTS, add_run, describe_circumstances, load_runs
 
 PATH = RESULTS / "torture.json"
 HOSTILE_CHUNK = 100_000  # pairs of a file
-# Of all kills, by how long a run takes; the engine's seven share the rest.
-SHARES = {"mx-train": 0.12, "mx-export": 0.06, "mx-align --train-on-input": 0.06}
 
 
-def make_all(scratch: Path) -> dict[str, Scenario]:
-    """Return every command, and load what they need, once, before processes are forked."""
-    import mx_align.engine.aligner
-    import mx_align.engine.runtime.onnx_cpu
-    import mx_align.engine.statistical.aligner  # noqa: F401
+def make_engine(scratch: Path) -> dict[str, Scenario]:
+    """Return the commands of the engine."""
+    fault_scenarios.load_libraries()
+    return fault_scenarios.make_scenarios(make_empty(scratch / "engine"))
 
-    folders = scratch / "engine", scratch / "training"
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    engine = fault_scenarios.make_scenarios(folders[0])
-    return {**engine, **fault_scenarios.make_training_scenarios(folders[1])}
+
+def make_training(scratch: Path) -> dict[str, Scenario]:
+    """Return the commands that need PyTorch."""
+    fault_scenarios.load_libraries()
+    return fault_scenarios.make_training_scenarios(make_empty(scratch / "training"))
+
+
+def make_empty(folder: Path) -> Path:
+    """Return the folder, made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def try_kills(scratch: Path, times: int, rng: random.Random) -> None:
-    """Kill every command at points of its writing and at random moments."""
-    scenarios = make_all(scratch)
-    rest = 1 - sum(SHARES.values())
+    """Kill every command of the engine at points of its writing and at random moments."""
+    kill_each(make_engine(scratch), scratch, times, rng)
+
+
+def try_training_kills(scratch: Path, times: int, rng: random.Random) -> None:
+    """The same with the commands that train and export."""
+    kill_each(make_training(scratch), scratch, times, rng)
+
+
+def kill_each(
+    scenarios: dict[str, Scenario], scratch: Path, times: int, rng: random.Random
+) -> None:
+    """Kill each command so often, divided by how many there are."""
     for name, scenario in scenarios.items():
-        share = SHARES.get(name, rest / (len(scenarios) - len(SHARES)))
-        tally = batter(scenario, scratch / "work", round(share * times), rng)
+        tally = batter(scenario, scratch / "work", -(-times // len(scenarios)), rng)
         outcome = f"{tally.finished:,} times gone on to the end: same bytes, nothing left behind"
         note_row("killed (SIGKILL)", name, tally.faults, outcome, tally.kilobytes)
 
 
 def try_full_disks(scratch: Path, times: int, rng: random.Random) -> None:
     """Let the disk be full from some point on, then have room again."""
-    for name, scenario in make_all(scratch).items():
+    for name, scenario in make_engine(scratch).items():
         scenario.run_undisturbed(scratch / "work")
-        count = min(times if name not in SHARES else times // 5, scenario.points)
-        points = rng.sample(range(1, scenario.points + 1), count)
+        points = rng.sample(range(1, scenario.points + 1), min(times, scenario.points))
         hit = sum(fill_disk(scenario, scratch / "work", point) for point in points)
         outcome = "one line and exit 2; whole after the same command with room"
         note_row("disk full", name, hit, outcome)
@@ -102,7 +113,7 @@ def try_limits(scratch: Path, times: int, rng: random.Random) -> None:
         time.time = lambda: rng.random() * 4e9
         time.monotonic = lambda: rng.random() * 1e6
 
-    scenarios = make_all(scratch)
+    scenarios = make_engine(scratch)
     kinds: dict[str, Callable[[], None]] = {
         "too little memory (RLIMIT_AS)": lambda: limit_memory(rng.randint(1, 200)),
         "too few open files (RLIMIT_NOFILE)": limit_files,
@@ -145,12 +156,11 @@ def _try_limit(
 
 def try_rivals(scratch: Path, times: int, rng: random.Random) -> None:
     """Let two processes write one output at the same time."""
-    scenarios = make_all(scratch)
-    for name in ("mx-align, all outputs", "mx-merge", "mx-seed", "mx-train"):
+    scenarios = make_engine(scratch)
+    for name in ("mx-align, all outputs", "mx-merge", "mx-seed"):
         scenario, work, refused = scenarios[name], scratch / "work", 0
-        count = times if name not in SHARES else times // 5
         scenario.run_undisturbed(work)
-        for _ in range(count):
+        for _ in range(times):
             scenario.set_up(work)
             jobs = [scenario.start(work)]
             time.sleep(rng.random() * scenario.seconds / 2)
@@ -160,7 +170,7 @@ def try_rivals(scratch: Path, times: int, rng: random.Random) -> None:
             refused += codes[-1] == 2
             scenario.check_whole(work)
         outcome = f"whole each time; the second was sent away {refused} times"
-        note_row("two processes on one output", name, count, outcome)
+        note_row("two processes on one output", name, times, outcome)
 
 
 def wait_for_all(jobs: list[fault_scenarios.Job]) -> list[int]:
@@ -176,12 +186,12 @@ def wait_for_all(jobs: list[fault_scenarios.Job]) -> list[int]:
 
 def try_real_full_disk(scratch: Path, times: int, rng: random.Random) -> None:
     """Write to a real file system of a few kilobytes; needs the right to mount one."""
-    scenario = make_all(scratch)["mx-align, all outputs"]
+    scenario = make_engine(scratch)["mx-align, all outputs"]
     scenario.run_undisturbed(scratch / "work")
     full = 0
     for _ in range(times):
         size = rng.randint(2, 60) * 4096
-        with mounted(scratch / "disk", size) as disk:
+        with mount_memory(scratch / "disk", size) as disk:
             ending: Ending = scenario.run(disk, NONE)
             assert ending.code in (0, 2) and "Traceback" not in ending.said, ending
             full += ending.code == 2
@@ -192,7 +202,7 @@ def try_real_full_disk(scratch: Path, times: int, rng: random.Random) -> None:
 
 
 @contextmanager
-def mounted(folder: Path, size: int) -> Iterator[Path]:
+def mount_memory(folder: Path, size: int) -> Iterator[Path]:
     """Mount a file system in memory, of so many bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
@@ -226,6 +236,7 @@ def format_table() -> str:
 
 PHASES: dict[str, Callable[[Path, int, random.Random], None]] = {
     "kills": try_kills,
+    "training": try_training_kills,
     "disks": try_full_disks,
     "hostile": try_hostile_pairs,
     "limits": try_limits,

@@ -7,15 +7,12 @@ import random
 
 import pytest
 
-from ..support.fault_scenarios import batter, fill_disk, make_scenarios
+from ..support.fault_scenarios import batter, fill_disk, load_libraries, make_scenarios
 
 
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory):
-    import mx_align.engine.aligner
-    import mx_align.engine.runtime.onnx_cpu
-    import mx_align.engine.statistical.aligner  # noqa: F401 (loaded once, before forks)
-
+    load_libraries()
     return make_scenarios(tmp_path_factory.mktemp("scenarios"), pairs=60)
 
 

@@ -141,11 +141,20 @@ def fill_disk(scenario: Scenario, work: Path, point: int) -> bool:
 # ---- the commands ----
 
 
-def make_scenarios(folder: Path, *, pairs: int = 200) -> dict[str, Scenario]:
+def load_libraries() -> None:
+    """Load once what all need, so that forked processes need not."""
+    from ...engine import aligner
+    from ...engine.runtime import onnx_cpu
+    from ...engine.statistical import aligner as statistical
+
+    assert aligner and onnx_cpu and statistical
+
+
+def make_scenarios(folder: Path, *, pairs: int = 60) -> dict[str, Scenario]:
     """Return the commands of the engine, over a made-up corpus."""
     src, tgt = write_corpus(folder, pairs)
     toy = write_toy(folder / "toy.mx").path
-    base = [src, tgt, "-m", toy, "-q", "--threads", 1, "--chunk-pairs", 20]
+    base = [src, tgt, "-m", toy, "-q", "--threads", 1, "--chunk-pairs", 10]
     shards = {}
     for n in (1, 2, 3):
         line = [*base, "--shard", f"{n}/3", "-o", f"links.{n}"]

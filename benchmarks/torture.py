@@ -55,7 +55,7 @@ def try_kills(scratch: Path, times: int, rng: random.Random) -> None:
 
 
 def try_training_kills(scratch: Path, times: int, rng: random.Random) -> None:
-    """The same with the commands that train and export."""
+    """Kill the commands that train and export in the same way."""
     kill_each(make_training(scratch), scratch, times, rng)
 
 

@@ -51,6 +51,10 @@ class Browser:
         """The value that the script returns."""
         return self._call("POST", "execute/sync", {"script": script, "args": list(arguments)})
 
+    def run_async(self, script: str) -> Any:
+        """The value that the script gives to its last argument, a function."""
+        return self._call("POST", "execute/async", {"script": script, "args": []})
+
     def wait(self, script: str, seconds: float = 10) -> Any:
         """The value of the script as soon as it is true."""
         end = time.monotonic() + seconds

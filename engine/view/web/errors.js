@@ -52,10 +52,10 @@ const listWords = (title, map, onFind) => {
     button.addEventListener("click", () => onFind(src));
     return make("li", {}, button, ` ${number(many)}×`);
   });
-  return make("section", {}, make("h3", {}, title), make("ol", { class: "words" }, ...(items.length ? items : [make("li", {}, "none")])));
+  return make("section", {}, make("h2", {}, title), make("ol", { class: "words" }, ...(items.length ? items : [make("li", {}, "none")])));
 };
 const classTable = (title, names, rows) => {
-  const head = make("tr", {}, ...["", "links", "wrong", "sure", "missing"].map((text) => make("th", { scope: "col" }, text)));
+  const head = make("tr", {}, make("td"), ...["links", "wrong", "sure", "missing"].map((text) => make("th", { scope: "col" }, text)));
   const body = rows.map(([made, wrong, sure, missing], k) => make("tr", {}, make("th", { scope: "row" }, names[k][0]), make("td", {}, number(made)),
     make("td", {}, percent(made ? wrong / made : 0)), make("td", {}, number(sure)), make("td", {}, percent(sure ? missing / sure : 0))));
   return make("section", {}, make("table", {}, make("caption", {}, title), make("thead", {}, head), make("tbody", {}, ...body)));

@@ -141,7 +141,7 @@ const bars = (title, rows) => {
     bar.style.visibility = value ? "visible" : "hidden"; // however small, but not nothing
     grid.append(make("span", {}, name), bar, make("span", {}, note ?? number(value)));
   }
-  return make("section", {}, make("h3", {}, title), grid);
+  return make("section", {}, make("h2", {}, title), grid);
 };
 const share = (value, all) => `${number(value)} (${percent(all ? value / all : 0)})`;
 const scoreRows = ({ counts }) => counts.map((value, k) => [(k / counts.length).toFixed(2), value]);
@@ -160,7 +160,7 @@ const showReport = (found) => {
     const texts = [row.src, row.tgt].map((text) => make("span", { dir: "auto" }, text));
     return make("li", {}, row.score.toFixed(2), button, ...texts);
   });
-  body.append(make("section", { class: "wide" }, make("h3", {}, `The ${items.length} worst pairs of ${number(found.pairs)}`), make("ol", { class: "worst" }, ...items)));
+  body.append(make("section", { class: "wide" }, make("h2", {}, `The ${items.length} worst pairs of ${number(found.pairs)}`), make("ol", { class: "worst" }, ...items)));
   $("report").hidden = false;
 };
 

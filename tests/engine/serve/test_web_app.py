@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from ....engine.serve.limits import Limits
+from ...support.accessibility import find_violations
 from ...support.served import served
 
 TYPE = """const [id, text] = arguments, box = document.getElementById(id);
@@ -157,6 +158,17 @@ def test_right_to_left_and_a_phone(app):
     left = app.run(lefts)
     assert len(left) == 2 and left[0] > left[1]
     assert app.run("return document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_rule_of_accessibility_is_broken(app, width, dark):
+    app.screen(width, 900, dark=dark)
+    write(app, "das Haus ist klein\nja", "הבית קטן\nyes")
+    app.run("document.activeElement.blur()")
+    app.press("e")
+    app.run("document.querySelector('.src .word').click()")
+    assert find_violations(app) == []
 
 
 def test_hostile_text_is_shown_and_never_run(app):

@@ -14,6 +14,7 @@ from ....engine.links.link_files import Gold
 from ....engine.types import Links, Pairs
 from ....engine.view.corpus_report import ReportCollector
 from ....engine.view.page import Page, PairView, build_page
+from ...support.accessibility import find_violations
 
 FIRST_DRAW = "performance.getEntriesByName('mx-first-draw')"
 # The stated time to first draw of 1,000 pairs is 1 second; on a loaded machine it may take more.
@@ -79,6 +80,13 @@ def slide(browser, value: int) -> None:
 
 def text(browser, selector: str) -> str:
     return browser.run("return document.querySelector(arguments[0]).textContent", selector)
+
+
+def _one_link() -> tuple[Pairs, Links]:
+    """A pair of two words and one, with a link between the first ones."""
+    one = np.array([0])
+    links = Links(np.array([0, 1]), one, one, np.array([0.9], np.float32), one == 0)
+    return Pairs(0, [["a", "b"]], [["c"]]), links
 
 
 # ---- links ----
@@ -294,6 +302,25 @@ def test_the_links_can_be_read_as_text(browser, tmp_path):
     assert unnamed == 0
 
 
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_rule_of_accessibility_is_broken(browser, tmp_path, width, dark):
+    browser.screen(width, 900, dark=dark)
+    gold = Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
+    collector = ReportCollector()
+    collector.add(collector.summarize(*_one_link()))
+    views = [pair(n, 20, 22, gold=gold, compare=[(0, 0), (5, 6)]) for n in (1, 2)]
+    show(browser, tmp_path, *views, report=collector.report())
+    choose(browser, "#find", "s1w", "input")
+    browser.run("""for (const node of document.querySelectorAll('details')) node.open = true;
+        document.getElementById('more-tools').classList.add('open');
+        document.activeElement.blur();""")
+    browser.press("h", "e", "j", "ArrowRight", "Enter")
+    assert find_violations(browser) == []
+    browser.press("?")
+    assert find_violations(browser) == []
+
+
 # ---- text that means harm, text from right to left ----
 
 
@@ -418,10 +445,7 @@ def test_the_legend_of_errors_is_on_a_phone_too(browser, tmp_path):
 
 def test_nothing_is_drawn_for_nothing_in_the_report(browser, tmp_path):
     collector = ReportCollector()
-    chunk = Pairs(0, [["a", "b"]], [["c"]])
-    one = np.array([0])
-    links = Links(np.array([0, 1]), one, one, np.array([0.9], np.float32), one == 0)
-    collector.add(collector.summarize(chunk, links))
+    collector.add(collector.summarize(*_one_link()))
     show(browser, tmp_path, pair(1), report=collector.report())
     browser.run("document.getElementById('report').open = true")
     rows = browser.run("""return [...document.querySelectorAll('.bars i')].map((bar) =>

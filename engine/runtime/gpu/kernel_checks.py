@@ -24,7 +24,6 @@ SHAPES = ((1, 1), (3, 19), (512, 32), (64, 256))  # pairs, pieces of a side
 # Largest difference from the NumPy twin that is rounding and no mistake.
 KERNEL_TOLERANCE = {"symmetrize": 5e-7}
 _THRESHOLD = 0.2001
-_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ def check_kernels(
     archive: KernelArchive,
     shapes: Sequence[tuple[int, int]] = SHAPES,
     repeats: int = 20,
+    rounds: int = 5,
 ) -> Iterator[KernelCheck]:
     """Check every kernel of the archive on small, ragged and large batches."""
     checks = {"symmetrize": check_symmetrize}
@@ -67,7 +67,7 @@ def check_kernels(
     for entry in archive.entries.values():
         for batch, size in shapes:
             try:
-                with closing(KernelBench(device, archive, entry, repeats)) as bench:
+                with closing(KernelBench(device, archive, entry, repeats, rounds)) as bench:
                     difference, seconds, work = checks[entry.kernel](bench, batch, size)
                 reason = ""
             except Exception as error:  # the others are still worth a try
@@ -81,9 +81,14 @@ class KernelBench:
     """One kernel with memory and a stream for it."""
 
     def __init__(
-        self, device: Device, archive: KernelArchive, entry: KernelEntry, repeats: int
+        self,
+        device: Device,
+        archive: KernelArchive,
+        entry: KernelEntry,
+        repeats: int,
+        rounds: int,
     ) -> None:
-        self.device, self.entry, self.repeats = device, entry, repeats
+        self.device, self.entry, self.repeats, self.rounds = device, entry, repeats, rounds
         self.kernel = Kernel(device.driver, archive, entry)
         self.buffers = Buffers(device)
         self.stream = device.driver.new_stream()
@@ -101,30 +106,34 @@ class KernelBench:
         return self.time_calls(lambda: self.kernel.launch(grid, arguments, self.stream))
 
     def time_calls(self, start: Callable[[], Any]) -> float:
-        """Return the seconds of one call, the median of five rounds, after a warm-up."""
+        """Return the seconds of one call, the median of all rounds, after a warm-up."""
         start()
         self.device.driver.wait_stream(self.stream)
         found = []
-        for _ in range(_ROUNDS):
+        for _ in range(self.rounds):
             began = time.perf_counter()
             for _ in range(self.repeats):
                 start()
             self.device.driver.wait_stream(self.stream)
             found.append((time.perf_counter() - began) / self.repeats)
-        return sorted(found)[_ROUNDS // 2]
+        return sorted(found)[self.rounds // 2]
 
 
 # ---- one kernel each: the largest difference, seconds, work ----
 
 
 def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, float, float]:
-    """Compare links, their scores and the sentences' scores, with words of two pieces."""
+    """Compare links, their scores and the sentences' scores; sides and their words differ."""
     rng = np.random.default_rng(1)
     # Coarse weights: no score is so near the threshold that rounding would decide.
-    coarse = np.round(rng.random((2, batch, size, size), np.float32) ** 6 * 256) / 256
+    n_tgt = size + size // 3
+    coarse = np.round(rng.random((2, batch, size, n_tgt), np.float32) ** 6 * 256) / 256
     fwd, bwd = coarse.astype(np.float32)
-    words = np.repeat(np.arange(size, dtype=np.int32)[None] // 2, batch, axis=0)
-    ids = WordIds(words, words, np.full((batch, 2), 2, np.int32))
+    src, tgt = (
+        np.repeat(np.arange(n, dtype=np.int32)[None] // span, batch, axis=0)
+        for n, span in ((size, 2), (n_tgt, 3))
+    )
+    ids = WordIds(src, tgt, np.tile(np.array([2, 3], np.int32), (batch, 1)))
     given = bench.send_inputs({"fwd": fwd, "bwd": bwd})
     finder, weights = LinkFinder(bench.device, bench.kernel), (given["fwd"], given["bwd"])
 
@@ -133,7 +142,7 @@ def check_symmetrize(bench: KernelBench, batch: int, size: int) -> tuple[float, 
 
     seconds = bench.time_calls(find_links)
     found = find_links()
-    wanted = reference.symmetrize(fwd, bwd, words, words, _THRESHOLD)
+    wanted = reference.symmetrize(fwd, bwd, src, tgt, _THRESHOLD)
     work = 8.0 * fwd.size
     if found.counts.tolist() != wanted.counts.tolist():
         return float("inf"), seconds, work

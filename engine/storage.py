@@ -159,6 +159,25 @@ def name_disk_errors(path: str | Path) -> Iterator[None]:
         raise  # a closed pipe, or an error of the caller's own
 
 
+def check_target(path: str | Path) -> None:
+    """Raise MxError if a file cannot be written at a path, as far as that can be known before."""
+    real = os.path.realpath(path)
+    folder = os.path.dirname(real)
+    if os.path.isdir(real):
+        raise MxError(f"{path} is a folder; give the name of a file")
+    if not os.path.isdir(folder):
+        raise MxError(f"cannot write {path}: its folder does not exist; create it first")
+    if os.path.exists(real) and not os.path.isfile(real):
+        return  # a device or a pipe
+    # A file is replaced by a new one: both its folder and itself must be allowed.
+    for name in (folder, real):
+        if os.path.exists(name) and not os.access(name, os.W_OK):
+            raise MxError(
+                f"cannot write {path}: {name} may not be written to by this user; "
+                "choose another place, or change its permissions"
+            )
+
+
 def write_error(
     path: str | Path, error: OSError, full: str = "free some space or choose another disk"
 ) -> MxError:

@@ -47,6 +47,8 @@ def check_writable(path: Path, force: bool) -> None:
     """Raise an error if a bundle cannot be written at `path`, or would replace something else."""
     if not path.parent.is_dir():
         raise MxError(f"cannot write {path}: its folder does not exist; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise MxError(f"cannot write {path}: {path.parent} may not be written to by this user")
     if not os.path.lexists(path):
         return
     if not force:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import MxError
+from ..errors import MxError, clean_text
 from ..jobs.corpus_options import CorpusOptions, find_targets
 from .align_flags import TITLES, AlignFlags, give_ray_a_value
 from .flags import FlagCommand, flag_name
@@ -228,7 +228,7 @@ def _check_cluster_flags(flags: AlignFlags) -> None:
 
 def _write_note(flags: AlignFlags, message: str) -> None:
     if not flags.quiet:
-        click.echo(f"mx-align: {message}", err=True)
+        click.echo(f"mx-align: {clean_text(message)}", err=True)
 
 
 def _note_languages(flags: AlignFlags, bundle: Bundle) -> None:

@@ -7,7 +7,9 @@ the fields. Does not know what any flag means.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 import click
 
-from ..errors import MxError
+from ..errors import MxError, clean_text
 from ..options import Flag, flag, flag_name, strip_optional
 from ..version import __version__
 
@@ -101,6 +103,48 @@ def _help_text(declared: Flag, default: Any) -> str:
     return f"{declared.help.rstrip('.')} [default: {shown}]." if shown else declared.help
 
 
+# ---- how programs end ----
+
+# As in sysexits.h. Others: 0 done, 2 a mistake of the user's or a full disk, 130 Ctrl-C,
+# 141 nobody reads the output any more, 143 SIGTERM. docs/reliability.md says so to users.
+INTERNAL_ERROR = 70
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a program as Ctrl-C does, with another exit code."""
+
+
+def _raise_terminated(number: int, frame: object) -> NoReturn:
+    raise Terminated
+
+
+def replace_closed_streams() -> None:
+    """Put something behind closed standard streams, so that no file of ours gets their numbers.
+
+    What is read from, or written to, one of them is then an error. Messages go nowhere.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
+        try:
+            os.fstat(number)
+        except OSError:
+            handle = os.open(os.devnull, flags)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """Forget what could not be written; else Python would try once more at its end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 # ---- the command ----
 
 
@@ -163,6 +207,10 @@ class FlagCommand(click.Command):
 
     def main(self, args: Any = None, *rest: Any, **more: Any) -> Any:
         """Run as a program (`args` is None), or with the given arguments."""
+        if args is None:
+            replace_closed_streams()
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, _raise_terminated)
         try:
             return super().main(args, *rest, **more)
         except SystemExit as stop:
@@ -197,19 +245,46 @@ class FlagCommand(click.Command):
         try:
             parsed = self._flags(**values)  # which may check its values
             code = self._run(parsed) or 0
-        except MxError as error:
-            if values["debug"]:
-                traceback.print_exc()
-            click.echo(f"{self.name}: {error}", err=True)
-            code = 2
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 141  # what a shell says of a program that wrote into a closed pipe
+            sys.stdout.flush()  # a full disk behind it is noticed here
+        except Terminated:
+            code = self._say("terminated; unfinished output is kept", 128 + signal.SIGTERM)
         except KeyboardInterrupt:
             said = self._interrupted(parsed) if parsed else "interrupted"
-            click.echo(f"{self.name}: {said}", err=True)
-            code = 130
+            code = self._say(said, 128 + signal.SIGINT)
+        except BrokenPipeError:
+            code = 141  # what a shell says of a program that wrote into a closed pipe
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            code = self._tell_error(error, values["debug"])
+        if code:
+            _drop_output()
         sys.exit(code)
+
+    def _tell_error(self, error: Exception, debug: bool) -> int:
+        """Print one line about an error, with its traceback if wanted; return the exit code."""
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, MxError):
+            return self._say(str(error), 2)
+        if isinstance(error, MemoryError):
+            return self._say("not enough memory; give it more, or fewer --threads", 2)
+        if isinstance(error, OSError):
+            name = error.filename or ("a file" if error.errno != errno.EBADF else "a closed stream")
+            return self._say(f"cannot use {name}: {error.strerror or error}", 2)
+        kind = type(error).__name__
+        what = (str(error).split("\n")[0] or "no message")[:300]
+        more = "" if debug else "; the same command with --debug shows where"
+        return self._say(
+            f"internal error, {kind}: {what}. Please open an issue of the project with this line, "
+            f"the command and its version{more}",
+            INTERNAL_ERROR,
+        )
+
+    def _say(self, text: str, code: int) -> int:
+        with suppress(OSError, ValueError):  # nobody reads
+            click.echo(f"{self.name}: {clean_text(text)}", err=True)
+        return code
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in self._titles}

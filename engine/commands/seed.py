@@ -15,6 +15,7 @@ import click
 
 from ..errors import InputError
 from ..statistical.settings import THRESHOLD, LearningLimits
+from ..storage import check_target
 from .flags import CommonFlags, FlagCommand, argument, flag, flag_name
 
 _HELP = """Link the words of two parallel files SRC and TGT, one sentence a line, words separated by
@@ -99,6 +100,8 @@ def check_paths(flags: SeedFlags) -> None:
         if name != "-" and path != os.devnull and path in taken:
             raise InputError(f"{name} is an input or would be written twice; give another name")
         taken.add(path)
+        if name != "-":
+            check_target(name)
 
 
 def make_reporter(flags: SeedFlags) -> Callable[[str], None]:

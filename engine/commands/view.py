@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import MxError
+from ..storage import atomic_write, check_target
 from .flags import CommonFlags, FlagCommand, argument, flag
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ def run_view(flags: ViewFlags) -> None:
     """Make the page and say what it shows."""
     _check_flags(flags)
     from ..links.link_files import LinkSource
-    from ..storage import atomic_write
     from ..view.page import build_page
     from ..view.page_content import add_layers, make_link_page
 
@@ -106,6 +106,7 @@ def _check_flags(flags: ViewFlags) -> None:
     if flags.scores and (by_model or flags.ignore_scores):
         other = "a model, which has its own" if by_model else "--ignore-scores"
         raise MxError(f"--scores cannot go with {other}; leave one of them out")
+    check_target(flags.output)
     names = [flags.src, flags.tgt, flags.links, flags.gold, flags.compare, flags.scores]
     if names.count("-") > 1:
         raise MxError("`-` (stdin) was given more than once; name a file for the others")

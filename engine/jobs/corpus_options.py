@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import MxError
 from ..options import check_limits, flag, flag_name
+from ..storage import check_target
 
 if TYPE_CHECKING:
     from ..types import Counts
@@ -184,12 +185,9 @@ def _check_writable(names: Sequence[str], inputs: Sequence[str]) -> None:
             raise MxError(f"{name} would be written twice; give another name")
         if path in taken:
             raise MxError(f"{name} is an input and would be overwritten; give another name")
-        if os.path.isdir(path):
-            raise MxError(f"{name} is a folder; give the name of a file")
+        check_target(name)
         if os.path.exists(path) and not os.path.isfile(path):
             raise MxError(f"{name} is no regular file; write to stdout and redirect it there")
-        if not os.path.isdir(os.path.dirname(path)):
-            raise MxError(f"cannot write {name}: its folder does not exist; create it first")
 
 
 @dataclass(frozen=True)

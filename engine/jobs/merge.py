@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError, MxError
-from ..storage import atomic_write
+from ..storage import atomic_write, check_target
 from .journal import MANIFEST, Record, damage_error, describe_changes, read_records
 from .output_files import partial_folder, shard_record_path
 
@@ -27,6 +27,7 @@ def merge_shards(paths: Sequence[Path], out: Path) -> tuple[int, int, int]:
 
     Returns the numbers of shards, pairs and lines; lines of packed files are counted as pairs.
     """
+    check_target(out)
     if len(paths) == 1 and paths[0].is_dir() and not paths[0].name.endswith(".partial"):
         shards = read_folder(paths[0])
     else:

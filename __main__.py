@@ -12,6 +12,7 @@ SUMMARIES = {
     "mx-serve": "models that stay in memory: HTTP, and a web app to correct links",
     "mx-tokenize": "raw text to words, with their places in the line",
     "mx-lex": "lexical tables, shortlists, dictionaries and terms from links",
+    "mx-project": "labels and markup carried over to a translation",
     "mx-merge": "join the shards of a large job",
     "mx-doctor": "which backends run here, and what the others need",
     "mx-train": "learn a model from parallel text (needs torch)",

@@ -48,7 +48,47 @@ def time_reading(src: str, tgt: str, links: str, folder: str) -> None:
         pass
 
 
-STEPS: dict[str, Callable[..., None]] = {"reading": time_reading, "lexicon": time_lexicon}
+def time_labels(src: str, tgt: str, links: str, folder: str) -> None:
+    """Carry over labels of three words in each sentence; CoNLL in, CoNLL out."""
+    from ..engine.apply.projection.files import project_files
+
+    conll = f"{folder}/labels.conll"
+    if not Path(conll).exists():
+        with open(src, encoding="utf-8") as lines, open(conll, "w", encoding="utf-8") as file:
+            for line in lines:
+                tags = ["B-A", "I-A", "O", "B-B"]
+                rows = [f"{w}\t{tags[k % 4]}\n" for k, w in enumerate(line.split())]
+                file.write("".join(rows) + "\n")
+    project_files("conll", conll, tgt, f"{folder}/labels.out", links=links, restart=True)
+
+
+def time_markup(src: str, tgt: str, links: str, folder: str) -> None:
+    """Carry over two elements in each line, with links of tokens that stand between spaces."""
+    from ..engine.apply.projection.annotations import MarkupLine
+    from ..engine.apply.projection.ranges import LinkedPair
+    from ..engine.links.link_files import parse_links
+
+    with (
+        open(src, encoding="utf-8") as sources,
+        open(tgt, encoding="utf-8") as targets,
+        open(links, encoding="utf-8") as rows,
+        open(f"{folder}/markup.out", "w", encoding="utf-8") as out,
+    ):
+        for source, target, row in zip(sources, targets, rows, strict=True):
+            words = source.split()
+            marked = " ".join(["<p>", *words[:2], "<b>", *words[2:4], "</b>", *words[4:], "</p>"])
+            item = MarkupLine(marked, target.rstrip("\n"))
+            n_src, n_tgt = len(item.src_words), len(item.tgt_words)
+            found = [link for link in parse_links(row).links if link[0] < n_src and link[1] < n_tgt]
+            out.write(item.render(LinkedPair(item.src_words, item.tgt_words, found), "best")[0])
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "reading": time_reading,
+    "lexicon": time_lexicon,
+    "labels": time_labels,
+    "markup": time_markup,
+}
 
 
 def measure_step(name: str, arguments: tuple[str, ...], results: Any) -> None:

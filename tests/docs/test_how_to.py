@@ -39,13 +39,12 @@ def write_commands(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", list(filter(read_examples, PAGES)), ids=lambda page: page.stem)
 def test_examples_say_what_the_page_says(page, tmp_path):
     commands = tmp_path / "bin"
     write_commands(commands)
     path = f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     examples = read_examples(page)
-    assert examples
     for typed, told in examples:
         done = subprocess.run(
             ["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=120,

@@ -1,0 +1,1 @@
+"""Carry labels and markup from a source sentence over to its translation."""

@@ -10,14 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, repeat, tee, zip_longest
 from operator import itemgetter
+from typing import Any
 
 from .errors import InputError
 from .links.formats import sentence_scores, split_nulls
 from .text.words import split_words
 from .types import Floats, Link, Links, Pairs, Words
 
+# Links whose words `repr` shows.
+_SHOWN_PAIRS = 8
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Alignment:
     """The links of a pair, sorted, with a score from 0 to 1 each; iterates over the links.
 
@@ -42,6 +46,21 @@ class Alignment:
     def __str__(self) -> str:
         return " ".join(f"{i}-{j}" for i, j in self.links)
 
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{src}-{tgt}" for src, tgt in self.word_pairs()[:_SHOWN_PAIRS])
+        more = ", ..." if len(self.links) > _SHOWN_PAIRS else ""
+        return f"<Alignment {len(self.links)} links, score {self.score:.3f}: {pairs}{more}>"
+
+    def word_pairs(self) -> list[tuple[str, str]]:
+        """Return the words of each link."""
+        return [(self.src[i], self.tgt[j]) for i, j in self.links]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain lists and numbers, ready for JSON."""
+        found = {**vars(self), "src": list(self.src), "tgt": list(self.tgt)}
+        found["links"] = [list(link) for link in self.links]
+        return {name: value for name, value in found.items() if value is not None}
+
     def _repr_html_(self) -> str:
         """Draw links and their scores, as notebooks show them."""
         from .view.figure import draw_pair
@@ -50,7 +69,7 @@ class Alignment:
         return draw_pair(self.src, self.tgt, self.links, self.scores, *nulls)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SoftAlignment:
     """What the model says about all word pairs: matrices (source words, target words), where a
     cell is the highest of its pieces; and each word's probability of having no partner."""
@@ -68,6 +87,16 @@ class SoftAlignment:
         return SoftAlignment(
             self.tgt, self.src, self.scores.T, self.bwd.T, self.fwd.T, self.tgt_null, self.src_null
         )
+
+    def __repr__(self) -> str:
+        return f"<SoftAlignment of {len(self.src)} and {len(self.tgt)} words>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain lists and numbers, ready for JSON."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value.tolist()
+            for name, value in vars(self).items()
+        }
 
     def _repr_html_(self) -> str:
         """Draw the matrix of scores, as notebooks show it."""

@@ -6,26 +6,25 @@ pipeline and output; does not parse flags and prints nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from .align import long_pairs
-from .align.decoding import MODES, SOFT, LinkRule
+from .align.decoding import LEAST_THRESHOLD, SOFT, LinkRule, make_rule
 from .align.matrices import compute_matrices
 from .align.pipeline import (
     ChunkFunction,
     FinishedChunk,
     ModelSettings,
     Recipe,
+    find_model_links,
     run_chunk,
     stream_chunks,
 )
@@ -34,22 +33,27 @@ from .alignment import Alignment, SoftAlignment, build_alignments, chunk_sentenc
 from .bundle.bundle import Bundle
 from .bundle.installed import find_bundle
 from .bundle.manifest import OptimizeFor
-from .errors import InputError, MxError
+from .errors import InputError, MxError, NoModelError
+from .jobs.chunk_output import skip_finished, write_chunk, write_reports
 from .jobs.corpus_options import CorpusOptions, CorpusSummary, find_targets, format_shard
 from .jobs.output_files import OutputFiles
 from .links.average import MEAN_THRESHOLDS, MIN_MODEL_SCORE, LinkAverager
+from .links.combination import LOWEST_SCORE, Combination, as_probabilities
 from .links.formats import LinkFormat
+from .method.choice import Choice, ModelCandidate, choose_method, find_no_links
+from .method.text_statistics import open_twice, read_whole
 from .options import make_options, output_settings
 from .runtime.backends import Backend, GpuOptions, choose_backend, count_cores
-from .storage import atomic_write, hash_files
+from .statistical.model import StatisticalModel
+from .storage import hash_files
 from .text.corpus import ChunkReader, LineSource, ParallelFiles
-from .text.files import open_output
+from .text.spool import SpooledLines
 from .text.tokens.detection import TokenPlan
-from .types import Counts, Link, Links, Pairs, Renderer, Words
+from .types import Counts, Link, LinkFinder, Links, Pairs, Renderer, Words
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .view.corpus_report import ReportCollector
+    pass
 
 # Pairs that are sorted by length together: enough that most batches are full, few enough that
 # losing them to a kill costs little.
@@ -57,8 +61,6 @@ CHUNK = 8192
 # Chunks of a text that would not pay for starting worker processes, a third of a second each.
 _SHORT_TEXT = 4
 Direction = Literal["forward", "backward"]
-# The lowest threshold: cells outside the sentences are 0 and must not be links.
-_TINY = float(np.finfo(np.float32).tiny)
 # What a direction of the user's is called by a model that is turned round.
 _OPPOSITE = {"forward": "backward", "backward": "forward"}
 _DEFAULT_OPTIONS = CorpusOptions()
@@ -81,14 +83,19 @@ WORD_RENDERERS: tuple[Renderer, Renderer] = (render_src_words, render_tgt_words)
 class Aligner:
     """A model ready to align. All methods may be called from several threads at once."""
 
-    bundle: Bundle
-    backend: Backend
-    reason: str  # why this backend
+    bundle: Bundle | None  # None: only statistics align
+    backend: Backend | None
+    reason: str  # why this backend, or why there is no model
     rule: LinkRule  # in the model's terms
     swapped: bool = False  # the model's source is the user's target
     threshold: float | None = None  # as the user gave it
     optimize_for: OptimizeFor = "aer"
     average: LinkAverager | None = None  # with links of files
+    asked: str | None = None  # the languages, as the user named them
+    threads: int = 1
+    statistics: StatisticalModel | None = None
+    find_by_statistics: LinkFinder | None = None
+    combination: Combination | None = None  # of the model's links and those of statistics
 
     @classmethod
     def load(
@@ -110,8 +117,10 @@ class Aligner:
 
         Args:
             model: path of the bundle; None takes an installed one.
-            langs: which installed one, like "de-en"; a model for "en-de" serves as well, turned
-                round, and so does a given model that has these languages the other way round.
+            langs: which installed one, like "de-en", "ger-eng" or "german-english"; a model for
+                "en-de" serves as well, turned round, and so does a given model that has these
+                languages the other way round. If there is none for them, files can still be
+                aligned, by statistics.
             backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
             dtype: arithmetic, like "fp32"; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
@@ -123,14 +132,20 @@ class Aligner:
             gpu_memory: bytes to use at most on each GPU; None for 80 % of what is free.
             devices: numbers of the GPUs to use; None for all.
         """
-        bundle = find_bundle(model, langs)
+        threads = threads or count_cores()
+        shown = {"threshold": threshold, "optimize_for": optimize_for}
+        shown |= {"asked": langs, "threads": threads}
+        try:
+            bundle = find_bundle(model, langs)
+        except NoModelError as error:
+            rule = make_rule(None, symmetrize, threshold, optimize_for, nulls)
+            return cls(None, None, str(error), rule, **shown)
         swapped = langs is not None and bundle.language_order(langs) < 0
         gpu = GpuOptions(gpu_memory, None if devices is None else tuple(devices))
-        threads = threads or count_cores()
         chosen, reason = choose_backend(bundle, backend, dtype=dtype, threads=threads, gpu=gpu)
         mode = _OPPOSITE.get(symmetrize, symmetrize) if swapped else symmetrize
-        rule = _make_rule(bundle, mode, threshold, optimize_for, nulls)
-        return cls(bundle, chosen, reason, rule, swapped, threshold, optimize_for)
+        rule = make_rule(bundle, mode, threshold, optimize_for, nulls)
+        return cls(bundle, chosen, reason, rule, swapped, **shown)
 
     # ---- sentences ----
 
@@ -211,13 +226,12 @@ class Aligner:
         chosen = make_options(CorpusOptions, {**options, "output": output})
         src, tgt = str(src), None if tgt is None else str(tgt)
         targets = find_targets(src, tgt, chosen)
-        aligner = self._with_average(chosen.average)
-        signature = aligner.signature()
+        say = on_note or (lambda message: None)
         source = ParallelFiles(src, tgt, chosen.separator, chosen.errors, chosen.shard)
         start = time.monotonic()
-        reader = aligner.open_reader(source, chosen)
-        if on_note and reader.plan.message:
-            on_note(reader.plan.message)
+        aligner, reader = self._prepare(source, chosen, say)
+        aligner = aligner._with_average(chosen.average)
+        signature = aligner.signature()
         renderers: list[Renderer] = [aligner.make_renderer(chosen.format, chosen)]
         renderers += [aligner.make_renderer("scores", chosen)] if chosen.scores else []
         renderers += WORD_RENDERERS if chosen.write_tokenized else []
@@ -229,7 +243,7 @@ class Aligner:
             renderers.append(observer)
         settings = {  # which a run that goes on must repeat
             "how": signature,
-            "model": aligner.bundle.digest,
+            "model": aligner.bundle.digest if aligner.bundle else None,
             "first_line": reader.first + 1,
             **output_settings(chosen),
             "shard": format_shard(chosen.shard),
@@ -246,11 +260,11 @@ class Aligner:
             if targets
             else nullcontext()
         ) as files:
-            total = _skip_finished(files, reader, observer) if files else Counts()
+            total = skip_finished(files, reader, observer) if files else Counts()
             resumed = total.pairs
             finished = bool(files and files.complete)
             for done in () if finished else aligner.align_lines(reader, renderers, chosen):
-                _write_chunk(files, done, observer)
+                write_chunk(files, done, observer)
                 total += done.counts
                 if on_progress:
                     on_progress(total, resumed)
@@ -259,8 +273,8 @@ class Aligner:
             # Notes can only be lost if a run was killed at its very end, when all this was written.
             if observer and observer.total.pairs == total.pairs:
                 names = [os.path.basename(name) for name in (src, tgt) if name]
-                title = " · ".join([*names, aligner.bundle.name])
-                aligner._write_reports(chosen, summary, observer, title)
+                title = " · ".join([*names, aligner.name])
+                write_reports(aligner, chosen, summary, observer, title)
             if files:
                 files.finish()
         return replace(summary, seconds=time.monotonic() - start)
@@ -275,7 +289,8 @@ class Aligner:
 
         At most three chunks are held. An error of the input is raised after all before it.
         """
-        return stream_chunks(self.make_recipe(renderers, options), chunks, self.backend.workers)
+        threads = self.backend.workers if self.backend else self.threads
+        return stream_chunks(self.make_recipe(renderers, options), chunks, threads)
 
     def align_lines(
         self, reader: ChunkReader, renderers: Sequence[Renderer], options: CorpusOptions
@@ -286,8 +301,8 @@ class Aligner:
         the first on, if `options.workers` says how many. Chunks from there have no words.
         """
         chunks = reader.read_lines()
-        workers = options.workers or self.backend.workers
-        if self.backend.name != "cpu" or workers == 1:
+        workers = options.workers or (self.backend.workers if self.backend else self.threads)
+        if (self.backend and self.backend.name != "cpu") or workers == 1:
             here, chunks = chunks, iter(())
         else:
             here = islice(chunks, 0 if options.workers else _SHORT_TEXT)
@@ -303,7 +318,8 @@ class Aligner:
         `tokens` is how lines are read, where that was decided before. Where a pair's result depends
         on its batch, chunks must always have the same pairs.
         """
-        if not self.backend.steady and (options.chunk_pairs or options.batch_tokens):
+        steady = self.backend is None or self.backend.steady
+        if self.backend and not steady and (options.chunk_pairs or options.batch_tokens):
             raise MxError(
                 "--chunk-pairs and --batch-tokens would change the links of the "
                 f"{self.backend.dtype} model on {self.backend.name}, whose pairs influence "
@@ -313,7 +329,7 @@ class Aligner:
         return ChunkReader(
             lines,
             size,
-            multiple=1 if self.backend.steady else size,
+            multiple=1 if steady else size,
             tokens=options.token_kind if tokens is None else tokens,
             models=(options.spm_src, options.spm_tgt),
             keep_spans=options.format == "jsonl",
@@ -322,10 +338,77 @@ class Aligner:
 
     def make_renderer(self, kind: str, options: CorpusOptions) -> LinkFormat:
         """Return what writes links, or `scores`, as lines of a format."""
-        # The model's calibration does not hold for means.
-        calibrate = None if self.average else self.bundle.calibrate
+        # The model's calibration does not hold for means; what a combination gives is calibrated.
+        calibrate = None if self.average or not self.bundle else self.bundle.calibrate
+        calibrate = as_probabilities if self.combination else calibrate
         one_based, reverse = options.one_based, options.reverse
         return LinkFormat(kind, one_based=one_based, reverse=reverse, calibrate=calibrate)
+
+    # ---- method ----
+
+    def _prepare(
+        self, source: ParallelFiles, options: CorpusOptions, say: Callable[[str], None]
+    ) -> tuple[Aligner, ChunkReader]:
+        """Return the aligner that suits a text, which may have learned from it, and its reader."""
+        wanted = options.method
+        if self.rule.mode != SOFT or options.average:
+            if wanted == "both":
+                what = "--average" if options.average else self.rule.mode
+                raise MxError(f"--method both is for soft links only; leave it or {what} out")
+            # Whoever joins directions or averages has said what is to be joined.
+            wanted = "model" if wanted == "auto" and self.bundle else wanted
+        if wanted == "model":
+            self._require_model()
+            reader = self.open_reader(source, options)
+            _say_all(say, reader.plan.message)
+            return self, reader
+        part, whole = open_twice(source)
+        plan = self.open_reader(whole, options).plan
+        _say_all(say, plan.message)
+        chosen = choose_method(
+            wanted,
+            read_whole(whole, plan),
+            self._as_candidate(),
+            why_none=f"no model knows {self.asked}" if self.asked else "the languages are unknown",
+            whole=not isinstance(whole, SpooledLines) or whole.complete,
+            optimize_for=self.optimize_for,
+            threshold=self.threshold,
+        )
+        _say_all(say, *chosen.messages)
+        aligner = self._with_choice(chosen)
+        return aligner, aligner.open_reader(part, options, plan)
+
+    def _as_candidate(self) -> ModelCandidate | None:
+        """Return the model as one that may be chosen."""
+        if self.bundle is None:
+            return None
+        rule = replace(self.rule, threshold=LOWEST_SCORE)
+        here = replace(self, rule=rule).make_settings()
+        known = self.asked is not None and bool(self.bundle.language_order(self.asked))
+        return ModelCandidate(
+            self.bundle.name,
+            partial(find_model_links, here),
+            partial(find_model_links, replace(here, swapped=not self.swapped)),
+            known or "und" in self.bundle.languages,
+        )
+
+    def _with_choice(self, chosen: Choice) -> Aligner:
+        """Return the aligner that was chosen."""
+        aligner = replace(self, swapped=self.swapped != chosen.turned)
+        if chosen.model and chosen.statistics is None:
+            return aligner
+        rule = replace(self.rule, threshold=LOWEST_SCORE)
+        find: LinkFinder = find_no_links
+        if chosen.statistics:
+            find = partial(chosen.statistics.find_links, threshold=LOWEST_SCORE)
+        aligner = replace(
+            aligner,
+            rule=rule,
+            statistics=chosen.statistics,
+            combination=chosen.combination,
+            find_by_statistics=find,
+        )
+        return aligner if chosen.model else replace(aligner, bundle=None, backend=None)
 
     def _with_average(self, names: Sequence[str]) -> Aligner:
         """Return an aligner that finds weak links, too, and averages them with those of files."""
@@ -334,37 +417,8 @@ class Aligner:
         if self.rule.mode != SOFT:
             raise MxError(f"--average is for soft links only; leave it or {self.rule.mode} out")
         average = LinkAverager(tuple(names), self.threshold or MEAN_THRESHOLDS[self.optimize_for])
-        weakest = max(min(MIN_MODEL_SCORE, self.threshold or 1), _TINY)
+        weakest = max(min(MIN_MODEL_SCORE, self.threshold or 1), LEAST_THRESHOLD)
         return replace(self, rule=replace(self.rule, threshold=weakest), average=average)
-
-    def _write_reports(
-        self, options: CorpusOptions, summary: CorpusSummary, observer: ReportCollector, title: str
-    ) -> None:
-        """Write the numbers and the page of a run, as far as they are wanted."""
-        if options.report:
-            report = {
-                **vars(summary.total),
-                "links_per_word": round(summary.links_per_word, 6),
-                "resumed": summary.resumed,
-                "seconds": round(summary.seconds, 3),
-                "pairs_per_second": round(summary.pairs_per_second, 3),
-                "signature": self.signature(),
-                "backend": self.describe(),
-                "model": self.bundle.digest,
-                "threads": self.backend.workers,
-                "shard": format_shard(options.shard),
-                "corpus": observer.report(),
-            }
-            with atomic_write(options.report) as file:
-                file.write(json.dumps(report, indent=2, ensure_ascii=False).encode() + b"\n")
-        if options.html:
-            from .view.page import build_page
-            from .view.page_content import make_model_page
-
-            how = self.signature() if self.average else None
-            text = build_page(make_model_page(self, observer, title, how))
-            with atomic_write(options.html) as file:
-                file.write(text.encode())
 
     # ---- how ----
 
@@ -372,77 +426,72 @@ class Aligner:
         self, renderers: Sequence[Renderer], options: CorpusOptions = _DEFAULT_OPTIONS
     ) -> Recipe:
         """Return what the pipeline needs to make items of this aligner's links."""
-        return Recipe(renderers, self.make_settings(options), change=self.average)
+        if not self.find_by_statistics:
+            return Recipe(renderers, self.make_settings(options), change=self.average)
+        return Recipe(
+            renderers,
+            self.make_settings(options) if self.bundle else None,
+            self.find_by_statistics,
+            self.combination,
+            self.average,
+        )
 
     def make_settings(self, options: CorpusOptions = _DEFAULT_OPTIONS) -> ModelSettings:
         """Return how the model is run."""
+        bundle, backend = self._require_model()
         return ModelSettings(
-            self.backend,
-            self.bundle.tokenizers,
-            self.bundle.max_length,
+            backend,
+            bundle.tokenizers,
+            bundle.max_length,
             replace(self.rule, nulls=self.rule.nulls or options.format == "jsonl"),
             # Long pairs are split by links above the bundle's threshold, not the user's: a higher
             # one must only take links away.
-            _make_rule(self.bundle, SOFT, None, "aer", nulls=False),
-            options.batch_tokens or self.backend.batch_tokens,
+            make_rule(bundle, SOFT, None, "aer", nulls=False),
+            options.batch_tokens or backend.batch_tokens,
             self.swapped,
         )
 
+    def _require_model(self) -> tuple[Bundle, Backend]:
+        if self.bundle is None or self.backend is None:
+            raise NoModelError(
+                f"{self.reason}; or let statistics of a text align it: align_files, or "
+                "StatisticalAligner"
+            )
+        return self.bundle, self.backend
+
+    @property
+    def name(self) -> str:
+        """What aligns, in a word or two."""
+        names = [self.bundle.name] if self.bundle else []
+        return " + ".join(names + ["statistics"] * (self.statistics is not None))
+
     def describe(self) -> str:
         """Say in one line what runs the model, and why not something faster."""
+        if self.backend is None:
+            return "statistics, NumPy"
         because = f" ({self.reason})" if self.reason else ""
         return f"{self.backend.describe()}{because}"
 
     def signature(self) -> str:
         """Say in one line exactly how the links are made."""
+        parts = [f"mx-align|v:{__version__}"]
+        if self.bundle and self.backend:
+            turned = "|turned" if self.swapped else ""
+            parts.append(f"model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}")
+            parts.append(f"backend:{self.backend.name}|prec:{self.backend.dtype}")
+        if self.statistics:
+            parts.append(f"statistics:{self.statistics.n_learned}#{self.statistics.digest[:8]}")
         threshold = "null" if self.rule.threshold is None else f"{self.rule.threshold:.6g}"
-        turned = "|turned" if self.swapped else ""
-        average = self.average
-        mean = f"|avg:{len(average.names)}@{average.threshold:.6g}" if average else ""
-        return (
-            f"mx-align|v:{__version__}|model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}|"
-            f"backend:{self.backend.name}|prec:{self.backend.dtype}|"
-            f"sym:{self.rule.mode}|thr:{threshold}|cut:{long_pairs.SEVERAL},{long_pairs.LONG}{mean}"
+        parts.append(
+            f"sym:{self.rule.mode}|thr:{threshold}|cut:{long_pairs.SEVERAL},{long_pairs.LONG}"
         )
+        if self.combination:
+            parts.append(f"fit:{self.combination.describe()}")
+        if self.average:
+            parts.append(f"avg:{len(self.average.names)}@{self.average.threshold:.6g}")
+        return "|".join(parts)
 
 
-def _skip_finished(
-    files: OutputFiles, reader: ChunkReader, observer: ReportCollector | None
-) -> Counts:
-    """Let the reader and the observer pass over what earlier runs did; returns its counts."""
-    total = Counts()
-    for record in files.records:
-        if not files.complete:
-            reader.skip_chunk(record["pairs"], record["digest"])
-        total += Counts(*record["counts"])
-    if observer:
-        observer.add_notes(files.read_notes())
-    return total
-
-
-def _write_chunk(
-    files: OutputFiles | None, done: FinishedChunk, observer: ReportCollector | None
-) -> None:
-    """Add a chunk to the files, or write its links to standard output."""
-    items, notes = list(done.items), []
-    if observer:
-        notes = [observer.encode_note(observer.add(items.pop()[0]))]
-    parts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in items]
-    if files:
-        files.append_chunk(parts + notes, done.counts, done.pairs.digest, done.pairs.whole)
-    else:
-        with open_output("-") as out:
-            out.write(parts[0])
-
-
-def _make_rule(
-    bundle: Bundle, mode: str, threshold: float | None, optimize_for: OptimizeFor, nulls: bool
-) -> LinkRule:
-    """Return how links are chosen, in the model's terms; checks mode and threshold."""
-    if mode not in MODES:
-        raise MxError(f"no symmetrization {mode!r}; there are {', '.join(MODES)}")
-    if threshold is not None and not 0 < threshold <= 1:
-        raise MxError(f"the threshold must be above 0 and at most 1, not {threshold}")
-    if mode == SOFT:
-        threshold = max(threshold or bundle.threshold(optimize_for), _TINY)
-    return LinkRule(mode, threshold, bundle.threshold("precision"), nulls)
+def _say_all(say: Callable[[str], None], *messages: str) -> None:
+    for message in filter(None, messages):
+        say(message)

@@ -31,5 +31,9 @@ class BundleError(MxError):
     """A model bundle that is damaged, unsafe or of another version."""
 
 
+class NoModelError(BundleError):
+    """There is no model for some languages; statistics may align their text."""
+
+
 class BackendError(MxError):
     """A requested backend that cannot run here."""

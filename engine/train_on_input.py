@@ -32,10 +32,6 @@ PRESET = "student"  # learns and aligns fastest
 BUDGET = 30 * 60  # seconds
 # The budget ends the run; this many steps would take a CPU days.
 _STEPS = "1000000"
-# Pairs from which on statistics know more than a model that has learned from another text before;
-# with fewer, a model of this text alone knows much less than they do. Chosen on En-Fr test, where
-# it turns between 3,447 and 10,447 pairs (docs/align.md).
-_MANY_PAIRS = 10_000
 # Pairs below which few words are common enough to be learned as a whole, and the pieces for them.
 # Chosen on En-Fr test: better with 20,447 pairs, worse with 262,000 (docs/decisions.md).
 _FEW_PAIRS, _FEW_PIECES = 50_000, "4000"
@@ -97,7 +93,7 @@ def find_trained_model(request: TrainingRequest, say: Say, links: Path | None = 
 def find_statistical_links(request: TrainingRequest, say: Say) -> Path:
     """Return scored links that the statistical aligner found, or finds now, in the text.
 
-    They teach the model and are averaged with its own. Kept beside it, under a name that tells the
+    They teach the model. Kept beside it, under a name that tells the
     text: those of another text are never taken.
     """
     _, digest, kept = _locate_model(request)
@@ -121,16 +117,6 @@ def learn_links(src: str, tgt: str, scores: Path, on_progress: Say) -> None:
 
     aligner = StatisticalAligner.learn_files(src, tgt, lowercase=True, on_progress=on_progress)
     aligner.align_files(src, tgt, os.devnull, scores=scores, on_progress=on_progress)
-
-
-def statistical_weight(request: TrainingRequest, links: Path) -> int:
-    """Return how often the statistical links count in the average; the model counts once.
-
-    A small text says little to both: less to a new model, more to one that has learned before.
-    """
-    if _has_pairs(links, _MANY_PAIRS):
-        return 1
-    return 0 if request.start else 2
 
 
 def _has_pairs(links: Path, count: int) -> bool:

@@ -14,11 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from ..bundle.bundle import Bundle
+from ..bundle.manifest import OptimizeFor
+from ..errors import MxError
 from ..links.heuristics import JOIN_METHODS, join_directions
 from ..types import Floats, IntArray, Link, Links, PackedLinks, Pieces, Units
 from .batching import find_own_targets
 
 SOFT = "soft"
+# Cells outside the sentences are 0 and must not be links.
+LEAST_THRESHOLD = float(np.finfo(np.float32).tiny)
 MODES = (SOFT, "forward", "backward", *JOIN_METHODS)
 # What is needed of the model for each kind of links.
 _OUTPUTS = {SOFT: ["scores"], "forward": ["fwd", "fwd_null"], "backward": ["bwd", "bwd_null"]}
@@ -44,6 +49,25 @@ class LinkRule:
         needed = [name for kind in self.kinds for name in _OUTPUTS[kind]]
         needed += ["fwd_null", "bwd_null"] if self.nulls else []
         return tuple(dict.fromkeys(needed))
+
+
+def make_rule(
+    bundle: Bundle | None,
+    mode: str,
+    threshold: float | None,
+    optimize_for: OptimizeFor,
+    nulls: bool,
+) -> LinkRule:
+    """Return how links are chosen, in the model's terms; checks mode and threshold."""
+    if mode not in MODES:
+        raise MxError(f"no symmetrization {mode!r}; there are {', '.join(MODES)}")
+    if threshold is not None and not 0 < threshold <= 1:
+        raise MxError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    if bundle is None:
+        return LinkRule(mode, threshold, nulls=nulls)
+    if mode == SOFT:
+        threshold = max(threshold or bundle.threshold(optimize_for), LEAST_THRESHOLD)
+    return LinkRule(mode, threshold, bundle.threshold("precision"), nulls)
 
 
 @dataclass(frozen=True)

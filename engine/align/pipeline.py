@@ -300,6 +300,15 @@ class ChunkFunction:
         )
 
 
+def find_model_links(model: ModelSettings, pairs: Pairs) -> Links:
+    """Return a model's links of one chunk, found in the calling thread."""
+    found = ModelPass(model, pairs)
+    tasks = found.prepare()
+    for task in tasks:  # which grow on the way
+        tasks += found.run(task)
+    return found.finish()
+
+
 # ---- many chunks ----
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..errors import BundleError
+from ..errors import BundleError, NoModelError
 from .bundle import Bundle
-from .manifest import parse_languages
+from .languages import parse_language_pair
 
 # Bundles that come with the package.
 MODELS = Path(__file__).parents[1] / "models"
@@ -41,7 +41,7 @@ def find_bundle(
         )
     bundle = Bundle.load(model)
     if langs is not None and langs not in models and not bundle.language_order(langs):
-        parse_languages(langs)  # other languages are no mistake, if they are any
+        parse_language_pair(langs)  # other languages are no mistake, if they are any
     return bundle
 
 
@@ -52,7 +52,7 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
     """
     bundles = {name: Bundle.load(path) for name, path in installed_models().items()}
     if not bundles:
-        raise BundleError(f"no model was given and none is installed; {ways}")
+        raise NoModelError(f"no model was given and none is installed; {ways}")
     # A model for one pair is called by its name, one for several by each of them.
     served = [
         pair
@@ -62,7 +62,7 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
     names = f"{', '.join(served)} (either way round)"
     if langs is None:
         if len(served) > 1:
-            raise BundleError(f"which model? installed: {names}; choose with {flag}, or {ways}")
+            raise NoModelError(f"which model? installed: {names}; choose with {flag}, or {ways}")
         return next(iter(bundles.values())).path
     # A model of this very name first, then one for these languages, then one turned round.
     if langs in bundles:
@@ -76,5 +76,5 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
         if found:
             which = ", ".join(path.stem for path in found)
             raise BundleError(f"there are several models for {langs}: {which}; give one's name")
-    parse_languages(langs)
-    raise BundleError(f"there is no model for {langs}; installed: {names}; {ways}")
+    parse_language_pair(langs)
+    raise NoModelError(f"there is no model for {langs}; installed: {names}; {ways}")

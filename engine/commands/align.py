@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import MxError, clean_text
+from ..errors import MxError, NoModelError, clean_text
 from ..jobs.corpus_options import CorpusOptions, find_targets
 from .align_flags import TITLES, AlignFlags, give_ray_a_value
 from .flags import FlagCommand, flag_name
@@ -68,15 +68,15 @@ def run_align(flags: AlignFlags) -> int | None:
     else:
         _check_cluster_flags(flags)
     if request:
-        flags = _train_first(flags, mode, request)
-    from ..bundle.installed import find_bundle
+        flags = _train_first(flags, request)
+    langs = flags.langs
+    if langs is None and not request:
+        from ..bundle.languages import guess_pair
 
-    bundle = find_bundle(flags.model, flags.langs, flag="--langs", ways=_WAYS)
-    if flags.model and not request:
-        _note_languages(flags, bundle)
-    names = ("langs", "backend", "dtype", "threshold", "gpu_memory", "devices")
+        langs = "-".join(guess_pair(str(flags.src), flags.tgt) or ()) or None
+    names = ("model", "backend", "dtype", "threshold", "gpu_memory", "devices")
     load = {
-        "model": bundle.path,
+        "langs": langs,
         "symmetrize": mode,
         "optimize_for": flags.optimize_for or "aer",
         **{name: getattr(flags, name) for name in names},
@@ -102,9 +102,20 @@ def _list_models() -> None:
 def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
     """Align on this machine; `load` are arguments of `Aligner.load`."""
     from ..aligner import Aligner
+    from ..bundle.installed import find_bundle, installed_models
 
+    try:
+        find_bundle(load["model"], load["langs"], flag="--langs", ways=_WAYS)
+    except NoModelError:
+        if flags.method in ("model", "both"):
+            raise
+    models = list(installed_models().values())
+    if not (load["model"] or load["langs"]) and len(models) == 1:
+        load = {**load, "model": models[0]}  # the text shows whether it knows it, and which way
     aligner = Aligner.load(**load, threads=flags.threads)
-    if aligner.backend.name != "cpu":
+    if aligner.bundle and flags.model and not flags.train_on_input:
+        _note_languages(flags, aligner.bundle, load["langs"])
+    if aligner.backend and aligner.backend.name != "cpu":
         _write_note(flags, f"using {aligner.describe()}")
     # A chunk has many thousands of lists and no cycles: looking for those costs a tenth.
     gc.set_threshold(200_000, 20, 100)
@@ -120,7 +131,13 @@ def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
 
 def _align_on_cluster(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
     """Align on a Ray cluster, into a folder."""
+    from ..bundle.installed import find_bundle
     from ..cluster.ray import align_on_cluster
+
+    bundle = find_bundle(flags.model, load["langs"], flag="--langs", ways=_WAYS)
+    if flags.model and not flags.train_on_input:
+        _note_languages(flags, bundle, load["langs"])
+    load = {**load, "model": bundle.path}
 
     return align_on_cluster(
         str(flags.src),
@@ -166,20 +183,13 @@ def _make_training_request(flags: AlignFlags) -> TrainingRequest | None:
     return TrainingRequest(**{f.name: getattr(flags, f.name) for f in fields(TrainingRequest)})
 
 
-def _train_first(flags: AlignFlags, mode: str, request: TrainingRequest) -> AlignFlags:
-    """Return flags with a model made of the text, and its statistical links to average with."""
-    from ..train_on_input import find_statistical_links, find_trained_model, statistical_weight
+def _train_first(flags: AlignFlags, request: TrainingRequest) -> AlignFlags:
+    """Return flags with a model made of the text."""
+    from ..train_on_input import find_statistical_links, find_trained_model
 
     say = partial(_write_note, flags)
     links = find_statistical_links(request, say)
-    model = find_trained_model(request, say, links)
-    average = flags.average
-    if mode == "soft" and flags.ray is None:
-        weight = statistical_weight(request, links)
-        average = (*average, *[str(links)] * weight)
-        if not weight:
-            say(f"a text this small adds nothing by statistics: not averaged with {links}")
-    return replace(flags, model=str(model), langs=None, average=average)
+    return replace(flags, model=str(find_trained_model(request, say, links)), langs=None)
 
 
 # ---- mistakes ----
@@ -219,6 +229,8 @@ def _check_cluster_flags(flags: AlignFlags) -> None:
             )
     if flags.shard != (1, 1):
         raise MxError("--shard is for arrays of single machines; --ray divides the work itself")
+    if flags.method in ("statistics", "both"):
+        raise MxError(f"--method {flags.method} is not for --ray; give each machine a --shard")
     if flags.devices is not None:
         raise MxError("--devices is not for --ray, which gives each aligner a GPU of its own")
 
@@ -231,20 +243,20 @@ def _write_note(flags: AlignFlags, message: str) -> None:
         click.echo(f"mx-align: {clean_text(message)}", err=True)
 
 
-def _note_languages(flags: AlignFlags, bundle: Bundle) -> None:
+def _note_languages(flags: AlignFlags, bundle: Bundle, langs: str | None) -> None:
     """Warn of a given model for other languages; if none are given, say which sides it takes."""
     if "und" in bundle.languages:
         return
-    if flags.langs is None:
+    if langs is None:
         src, tgt = (side.split("+") for side in bundle.languages)
         _write_note(
             flags,
             f"reading the source as {_name_side(src)} and the target as {_name_side(tgt)}; "
             f"--langs {tgt[0]}-{src[0]} turns the model round",
         )
-    elif not bundle.language_order(flags.langs):
+    elif not bundle.language_order(langs):
         pairs = " and ".join(bundle.language_pairs)
-        said = f"{flags.model} is a model for {pairs}, not for {flags.langs}"
+        said = f"{flags.model} is a model for {pairs}, not for {langs}"
         click.echo(f"mx-align: warning: {said}", err=True)
 
 

@@ -78,6 +78,12 @@ class CorpusOptions:
         metavar="i/n",
         parse=parse_shard,
     )
+    method: Literal["auto", "model", "statistics", "both"] = link_flag(
+        "auto",
+        "What finds the links: a model, statistics learned from this very text, or both, weighed "
+        "by how well they explain it [default: auto, all that there is].",
+        changes_output=True,
+    )
     average: tuple[str, ...] = link_flag(
         (),
         "Average the scores with those of a file of links, one line `i-j:score` for each pair, as "

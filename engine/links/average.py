@@ -43,24 +43,32 @@ class LinkTable(NamedTuple):
         return cls(pair.astype(np.int64), src.astype(np.int64), tgt.astype(np.int64), score)
 
 
+def align_tables(tables: Sequence[LinkTable]) -> tuple[LinkTable, npt.NDArray[np.float64]]:
+    """Return each link of any table once, sorted, and (links, tables) scores, 0 where a table
+    does not have the link. The scores of the returned table are their sums."""
+    # One number for each link, in the order of links: pair 1, words 2-3 is 1·2^40 + 2·2^20 + 3.
+    # Equal links of several tables then stand side by side after sorting:
+    #   key 5 5 7, table 0 1 0, score .8 .4 .6  ->  places 0 0 1  ->  scores [[.8 .4] [.6 0]]
+    keys = [(table.pair << 2 * _BITS) | (table.src << _BITS) | table.tgt for table in tables]
+    key = np.concatenate(keys)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    new = np.diff(key, prepend=-1) != 0
+    of_table = np.repeat(np.arange(len(tables)), [len(one) for one in keys])[order]
+    scores = np.zeros((int(new.sum()), len(tables)))
+    scores[np.cumsum(new) - 1, of_table] = np.concatenate([one.score for one in tables])[order]
+    key = key[new]
+    columns = key >> 2 * _BITS, key >> _BITS & _MASK, key & _MASK
+    return LinkTable(*columns, scores.sum(axis=1)), scores
+
+
 def average_links(sources: Sequence[LinkTable]) -> LinkTable:
     """Return each link of any source once, sorted, with the mean of its scores.
 
     A source that does not have the link counts 0.
     """
-    # One number for each link, in the order of links: pair 1, words 2-3 is 1·2^40 + 2·2^20 + 3.
-    # Equal links of several sources then stand side by side after sorting, and are added up:
-    #   key 5 5 7  score .8 .4 .6  ->  starts 0 2, sums 1.2 .6  ->  means of two .6 .3
-    keys = [(table.pair << 2 * _BITS) | (table.src << _BITS) | table.tgt for table in sources]
-    key = np.concatenate(keys)
-    score = np.concatenate([table.score for table in sources])
-    order = np.argsort(key, kind="stable")
-    key, score = key[order], score[order]
-    starts = np.flatnonzero(np.diff(key, prepend=-1))
-    if len(starts) < len(key):
-        score = np.add.reduceat(score, starts)
-    key = key[starts]
-    return LinkTable(key >> 2 * _BITS, key >> _BITS & _MASK, key & _MASK, score / len(sources))
+    found, _ = align_tables(sources)
+    return found._replace(score=found.score / len(sources))
 
 
 @dataclass(frozen=True)

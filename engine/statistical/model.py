@@ -5,6 +5,7 @@ Does not learn and does not read files.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,6 +41,14 @@ class StatisticalModel:
     n_learned: int  # pairs it learned from
     prior: SpellingPrior
     hmms: HmmPair
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells apart models that were learned from different texts."""
+        found = hashlib.blake2b(digest_size=16)
+        for values in (self.keys, self.fwd, self.bwd):
+            found.update(np.ascontiguousarray(values).data)
+        return found.hexdigest()
 
     @cached_property
     def _word_ids(self) -> list[dict[str, int]]:

@@ -138,6 +138,18 @@ def make_model_page(
     )
 
 
+def make_page_of_links(collector: ReportCollector, title: str, how: str) -> Page:
+    """Make a page of the pairs that were kept while statistics ran over a corpus."""
+    return Page(
+        title,
+        collector.total.picked,
+        how=how,
+        threshold=MIN_THRESHOLD / MAX_SCORE,
+        names={"sys": "statistics"},
+        report=collector.report(),
+    )
+
+
 def _view_pairs(model: ShownModel, views: list[PairView]) -> Iterable[PairView]:
     """Yield the pairs with what the model says about all of their words."""
     pairs = Pairs(0, [view.src for view in views], [view.tgt for view in views])

@@ -12,7 +12,7 @@ from ...engine.aligner import Aligner
 from ...engine.alignment import Alignment
 from ...engine.bundle import installed
 from ...engine.commands.align import main as align_command
-from ...engine.errors import BackendError, BundleError, InputError, MxError
+from ...engine.errors import BackendError, BundleError, InputError, MxError, NoModelError
 from ..support.bundles import write_toy
 
 SRC = ["die Katze saß auf der Matte", "", "The Cat", "hello \u3000 x"]
@@ -132,20 +132,22 @@ def test_backends(path):
 
 def test_installed_models(tmp_path, monkeypatch):
     monkeypatch.setattr(installed, "MODELS", tmp_path / "models")
-    with pytest.raises(BundleError, match="none is installed"):
-        Aligner.load()
+    with pytest.raises(NoModelError, match="none is installed"):
+        Aligner.load().align_pair("a", "b")
     (tmp_path / "models").mkdir()
     write_toy(tmp_path / "models" / "small.mx")
     assert Aligner.load().bundle.name == "toy"
     assert Aligner.load(langs="de-en").bundle.name == "toy"
     write_toy(tmp_path / "models" / "other.mx", seed=2)
-    with pytest.raises(BundleError, match=r"which model\? installed: other, small"):
-        Aligner.load()
+    with pytest.raises(NoModelError, match=r"which model\? installed: other, small"):
+        Aligner.load().soft("a", "b")
     with pytest.raises(BundleError, match="there are several models for de-en: other, small"):
         Aligner.load(langs="de-en")
     assert Aligner.load(langs="small").bundle.path.name == "small.mx"
-    with pytest.raises(BundleError, match="no model for xx-yy; installed: other, small"):
-        Aligner.load(langs="xx-yy")
+    with pytest.raises(NoModelError, match="no model for fi-hu; installed: other, small"):
+        next(Aligner.load(langs="fi-hu").align(["a"], ["b"]))
+    with pytest.raises(MxError, match="no language 'frensh'; did you mean french"):
+        Aligner.load(langs="frensh-en")
 
 
 def test_the_package_names_what_it_has():

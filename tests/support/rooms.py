@@ -19,9 +19,9 @@ ORDER = (
     "trainer/teachers", "trainer/networks", "trainer/data", "trainer/config",
     "engine/serve", "engine/commands", "engine/json_pairs", "engine/train_on_input",
     "engine/cluster", "engine/apply", "engine/aligner", "engine/jobs",
-    "engine/statistical", "engine/alignment", "engine/view", "engine/align", "engine/runtime",
-    "engine/bundle", "engine/links", "engine/text", "engine/storage", "engine/options",
-    "engine/protobuf", "engine/types", "engine/errors", "engine/version",
+    "engine/method", "engine/statistical", "engine/alignment", "engine/view", "engine/align",
+    "engine/runtime", "engine/bundle", "engine/links", "engine/text", "engine/storage",
+    "engine/options", "engine/protobuf", "engine/types", "engine/errors", "engine/version",
 )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ def work(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def run(bundle):
     def run(*arguments, stdin=b"", code=0, model=bundle):
-        named = ["-m", str(model), "--langs", "de-en"] if model else []
+        # What else finds links is tested in test_method.py.
+        named = ["-m", str(model), "--langs", "de-en", "--method", "model"] if model else []
         line = [*map(str, arguments), *named]
         result = CliRunner().invoke(cli.main, line, input=stdin)
         assert result.exit_code == code, result.output
@@ -250,7 +251,8 @@ def test_a_killed_run_of_processes_goes_on(bundle, work, run):
     Path("l.src").write_text("".join(f"{line}\n" for line in SRC) * 400, "utf-8")
     Path("l.tgt").write_text("".join(f"{line}\n" for line in TGT) * 400, "utf-8")
     line = ["l.src", "l.tgt", "-m", str(bundle), "-o", "killed", "--chunk-pairs", "64"]
-    process = subprocess.Popen([*COMMAND, *line, "--workers", "2"], stderr=subprocess.PIPE)
+    given = [*COMMAND, *line, "--workers", "2", "--method", "model"]
+    process = subprocess.Popen(given, stderr=subprocess.PIPE)
     journal = Path("killed.partial/journal")
     while process.poll() is None and not (journal.exists() and b"sums" in journal.read_bytes()):
         time.sleep(0.01)
@@ -519,7 +521,7 @@ def test_changed_input_options_or_model_between_runs(run, work, tmp_path_factory
 
 
 def start(*arguments, **options) -> subprocess.Popen:
-    line = [*COMMAND, *map(str, arguments)]
+    line = [*COMMAND, *map(str, arguments), "--method", "model"]
     return subprocess.Popen(line, stderr=subprocess.PIPE, **options)
 
 
@@ -550,7 +552,8 @@ def test_ctrl_c_keeps_what_is_finished(bundle, work, run):
         message = process.stderr.read().decode()
     os.close(write)
     assert message == "mx-align: interrupted; the same command goes on from there\n"
-    result = run("-", "-o", "out", "--chunk-pairs", 2, stdin=b"the cat ||| die Katze\n" * 5)
+    stdin = b"the cat ||| die Katze\n" * 5
+    result = run("-", "-o", "out", "--chunk-pairs", 2, stdin=stdin)
     assert "(4 of them by an earlier run)" in result.stderr
     assert Path("out").read_text().count("\n") == 5
 

@@ -61,7 +61,9 @@ def run_align(flags: AlignFlags) -> int | None:
     if flags.src is None and sys.stdin.isatty():
         raise click.UsageError("give SRC and TGT, or one file of pairs, or - for stdin")
     flags = replace(flags, src=flags.src or "-")
-    if flags.ray is None:
+    if flags.input_format == "jsonl":
+        _check_json_flags(flags)
+    elif flags.ray is None:
         if flags.actors is not None:
             raise MxError("--actors is for --ray only")
         find_targets(str(flags.src), flags.tgt, flags)
@@ -81,6 +83,8 @@ def run_align(flags: AlignFlags) -> int | None:
         "optimize_for": flags.optimize_for or "aer",
         **{name: getattr(flags, name) for name in names},
     }
+    if flags.input_format == "jsonl":
+        return _answer_json_lines(flags, load)
     summary = (_align_here if flags.ray is None else _align_on_cluster)(flags, load)
     _note_summary(flags, summary)
     for signature in summary.signatures if flags.signature else ():
@@ -127,6 +131,24 @@ def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
         on_note=partial(_write_note, flags),
         **options,
     )
+
+
+def _answer_json_lines(flags: AlignFlags, load: dict[str, Any]) -> int:
+    """Answer each line of JSON as soon as it comes; 2 if some could not be read."""
+    from ..aligner import Aligner
+    from ..json_pairs.answers import AnswerOptions
+    from ..json_pairs.pipe import answer_stream
+
+    aligner = Aligner.load(**load, threads=flags.threads)
+    options = AnswerOptions(flags.token_kind, one_based=flags.one_based, reverse=flags.reverse)
+    with sys.stdin.buffer if flags.src == "-" else open(str(flags.src), "rb") as lines:
+        n_lines, n_errors = answer_stream(
+            aligner, lines, sys.stdout.buffer, options, aligner.backend.workers
+        )
+    _write_note(flags, f"{n_lines:,} lines answered")
+    if n_errors:
+        click.echo(f"mx-align: {n_errors:,} lines were no pairs; their answers say why", err=True)
+    return 2 if n_errors else 0
 
 
 def _align_on_cluster(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
@@ -233,6 +255,29 @@ def _check_cluster_flags(flags: AlignFlags) -> None:
         raise MxError(f"--method {flags.method} is not for --ray; give each machine a --shard")
     if flags.devices is not None:
         raise MxError("--devices is not for --ray, which gives each aligner a GPU of its own")
+
+
+def _check_json_flags(flags: AlignFlags) -> None:
+    """Refuse what answers to JSON lines cannot have: each line stands for itself."""
+    if flags.format != "jsonl":
+        raise MxError("--input-format jsonl is answered in JSON: add --format jsonl")
+    if flags.tgt is not None:
+        raise MxError("--input-format jsonl has both sides in one file: leave TGT out")
+    if flags.output not in (None, "-"):
+        raise MxError("--input-format jsonl answers on stdout: write `> OUT` instead of -o OUT")
+    src = str(flags.src)
+    if src != "-" and not os.path.isfile(src):
+        raise MxError(f"there is no file {src}; give one of JSON lines, or - for stdin")
+    if src.endswith((".gz", ".zst")):
+        raise MxError(f"--input-format jsonl reads plain text: `zcat -f {src} | mx-align - ...`")
+    defaults = AlignFlags()
+    names = (
+        "average", "scores", "write_tokenized", "report", "html", "shard", "ray", "separator",
+        "spm_src", "spm_tgt", "train_on_input", "chunk_pairs", "signature", "errors",
+    )  # fmt: skip
+    for name in names:
+        if getattr(flags, name) != getattr(defaults, name):
+            raise MxError(f"{flag_name(name)} is not for --input-format jsonl; leave it out")
 
 
 # ---- messages ----

@@ -75,6 +75,9 @@ class AlignFlags(CorpusOptions, CommonFlags):
 
     src: str | None = argument()
     tgt: str | None = argument()
+    input_format: Literal["lines", "jsonl"] = input_flag(
+        "lines", 'jsonl: SRC has a line {"src": ..., "tgt": ...} for each pair, answered at once '
+        "by a line of --format jsonl [default: lines].")
     columns: tuple[str, str] = input_flag(
         ("src", "tgt"), "Names of the two sides in Parquet or JSONL (--ray) [default: src,tgt].",
         metavar="SRC,TGT", parse=parse_name_pair)

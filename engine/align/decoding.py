@@ -17,8 +17,8 @@ import numpy as np
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import OptimizeFor
 from ..errors import MxError
-from ..links.heuristics import JOIN_METHODS, join_directions
-from ..types import Floats, IntArray, Link, Links, PackedLinks, Pieces, Units
+from ..links.heuristics import JOIN_METHODS, join_links
+from ..types import Floats, IntArray, Links, PackedLinks, Pieces, Units
 from .batching import find_own_targets
 
 SOFT = "soft"
@@ -200,7 +200,7 @@ def link_words(rule: LinkRule, found: list[BatchLinks], src: Pieces, tgt: Pieces
         if kind != SOFT:
             every = _keep_best_partner(every, of_targets=kind == "forward")
         pooled.append(_pool_pieces(every, src, tgt, rule.sure))
-    links = pooled[0] if len(pooled) == 1 else _symmetrize_links(rule.mode, *pooled)
+    links = pooled[0] if len(pooled) == 1 else join_links(rule.mode, *pooled)
     if not rule.nulls:
         return links
     return replace(
@@ -276,27 +276,3 @@ def _pool_nulls(parts: list[PieceNulls | None], side: Pieces) -> Floats:
     new[side.offsets[:-1][np.diff(side.offsets) > 0]] = True
     starts = np.flatnonzero(new)
     return np.minimum.reduceat(weights, starts) if len(starts) else weights
-
-
-def _symmetrize_links(method: str, fwd: Links, bwd: Links) -> Links:
-    """Join both directions of each pair by a classic heuristic.
-
-    A link's score is the higher of the two directions'; it is sure if both have it.
-    """
-    counts, rows = [], []
-    for pair in range(len(fwd.offsets) - 1):
-        first, second = _link_scores(fwd, pair), _link_scores(bwd, pair)
-        links = join_directions(method, first.keys(), second.keys())
-        counts.append(len(links))
-        for link in links:
-            score = max(first.get(link, 0.0), second.get(link, 0.0))
-            rows.append((*link, score, link in first and link in second))
-    table = np.array(rows, np.float64).reshape(-1, 4)
-    src, tgt = table[:, :2].astype(np.int64).T
-    return Links(np.cumsum([0, *counts]), src, tgt, table[:, 2].astype(np.float32), table[:, 3] > 0)
-
-
-def _link_scores(links: Links, pair: int) -> dict[Link, float]:
-    part = slice(int(links.offsets[pair]), int(links.offsets[pair + 1]))
-    keys = zip(links.src[part].tolist(), links.tgt[part].tolist(), strict=True)
-    return dict(zip(keys, links.score[part].tolist(), strict=True))

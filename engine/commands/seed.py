@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import click
 
@@ -49,6 +50,15 @@ class SeedFlags(LearningLimits, CommonFlags):
         THRESHOLD, "Least confidence of a link, in (0, 1].",
         group="Output", metavar="T", minimum=0, above=True, maximum=1,
     )  # fmt: skip
+    symmetrize: Literal[
+        "soft", "intersect", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"
+    ] = flag("soft", "How the directions are joined [default: soft, the mean].", group="Output")
+    forward: bool = flag(False, "Best source word of each target word only.", group="Output")
+    backward: bool = flag(False, "Best target word of each source word only.", group="Output")
+    write_directions: str | None = flag(
+        None, "Also write the links of each direction, PREFIX.fwd and PREFIX.bwd, in one pass.",
+        group="Output", metavar="PREFIX",
+    )  # fmt: skip
     signature: bool = flag(False, "Say on stderr how the links were made.", group="Output")
     save: str | None = flag(None, "Keep what was learned (.npz).", group="Model", metavar="MODEL")
     load: str | None = flag(
@@ -74,16 +84,18 @@ def run_seed(flags: SeedFlags) -> None:
     from ..statistical.aligner import StatisticalAligner
 
     report = make_reporter(flags)
+    how: dict[str, Any] = {"threshold": flags.threshold, "symmetrize": find_mode(flags)}
     if flags.load is not None:
-        aligner = StatisticalAligner.load(flags.load, threshold=flags.threshold)
+        aligner = StatisticalAligner.load(flags.load, **how)
         report(aligner.describe())
     else:
         aligner = StatisticalAligner.learn_files(
-            flags.src, flags.tgt, threshold=flags.threshold, on_progress=report, **limits
+            flags.src, flags.tgt, on_progress=report, **how, **limits
         )
     if flags.save is not None:
         aligner.save(flags.save)
-    aligner.align_files(flags.src, flags.tgt, flags.output, scores=flags.scores, on_progress=report)
+    more: dict[str, Any] = {"scores": flags.scores, "directions": flags.write_directions}
+    aligner.align_files(flags.src, flags.tgt, flags.output, on_progress=report, **more)
     if flags.signature:
         click.echo(aligner.signature(), err=True)
 
@@ -92,7 +104,9 @@ def check_paths(flags: SeedFlags) -> None:
     """Fail unless the files to write are different and none of the input."""
     if flags.load is None and "-" in (flags.src, flags.tgt):
         raise InputError("'-' cannot be read twice, to learn and to align; give SRC and TGT paths")
-    names = [name for name in (flags.output, flags.scores, flags.save) if name]
+    prefix = flags.write_directions
+    both = (f"{prefix}.fwd", f"{prefix}.bwd") if prefix is not None else ()
+    names = [name for name in (flags.output, flags.scores, flags.save, *both) if name]
     inputs = [name for name in (flags.src, flags.tgt, flags.load) if name]
     taken = {os.path.realpath(name) for name in inputs}
     for name in names:
@@ -102,6 +116,15 @@ def check_paths(flags: SeedFlags) -> None:
         taken.add(path)
         if name != "-":
             check_target(name)
+
+
+def find_mode(flags: SeedFlags) -> str:
+    """Return how directions are joined, or which one is taken."""
+    given = [name for name in ("forward", "backward") if getattr(flags, name)]
+    given += ["symmetrize"] if flags.symmetrize != "soft" else []
+    if len(given) > 1:
+        raise click.UsageError("--{} and --{} exclude each other".format(*given))
+    return given[0] if given and given[0] != "symmetrize" else flags.symmetrize
 
 
 def make_reporter(flags: SeedFlags) -> Callable[[str], None]:

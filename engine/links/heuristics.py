@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from heapq import heapify, heappop, heappush
 
-from ..types import Link
+import numpy as np
+
+from ..types import Link, Links
 
 # (target, source) steps, in the order of Moses: straight ones first.
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
@@ -18,6 +20,30 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 def join_directions(method: str, fwd: Set[Link], bwd: Set[Link]) -> list[Link]:
     """Join two sets of (source, target) links by one of JOIN_METHODS; returns them sorted."""
     return sorted(JOIN_METHODS[method](fwd, bwd))
+
+
+def join_links(method: str, fwd: Links, bwd: Links) -> Links:
+    """Join both directions of each pair by a classic heuristic.
+
+    A link's score is the higher of the two directions'; it is sure if both have it.
+    """
+    counts, rows = [], []
+    for pair in range(len(fwd.offsets) - 1):
+        first, second = _link_scores(fwd, pair), _link_scores(bwd, pair)
+        links = join_directions(method, first.keys(), second.keys())
+        counts.append(len(links))
+        for link in links:
+            score = max(first.get(link, 0.0), second.get(link, 0.0))
+            rows.append((*link, score, link in first and link in second))
+    table = np.array(rows, np.float64).reshape(-1, 4)
+    src, tgt = table[:, :2].astype(np.int64).T
+    return Links(np.cumsum([0, *counts]), src, tgt, table[:, 2].astype(np.float32), table[:, 3] > 0)
+
+
+def _link_scores(links: Links, pair: int) -> dict[Link, float]:
+    part = slice(int(links.offsets[pair]), int(links.offsets[pair + 1]))
+    keys = zip(links.src[part].tolist(), links.tgt[part].tolist(), strict=True)
+    return dict(zip(keys, links.score[part].tolist(), strict=True))
 
 
 def _grow_diag(fwd: Set[Link], bwd: Set[Link]) -> set[Link]:

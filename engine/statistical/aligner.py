@@ -15,10 +15,10 @@ from ..errors import InputError, MxError
 from ..links.formats import LinkFormat
 from ..options import make_options
 from ..text.files import open_output, read_pairs
-from ..types import Words
+from ..types import Links, Pairs, Words
 from ..version import __version__
 from .learning import OnProgress, learn_model
-from .model import StatisticalModel
+from .model import MODES, SOFT, StatisticalModel
 from .model_file import load_model, save_model
 from .settings import THRESHOLD, LearningSettings
 
@@ -33,11 +33,22 @@ class StatisticalAligner:
     Methods may be called from several threads at once. The same text gives the same links.
     """
 
-    def __init__(self, model: StatisticalModel, threshold: float = THRESHOLD) -> None:
+    def __init__(
+        self,
+        model: StatisticalModel,
+        threshold: float = THRESHOLD,
+        *,
+        symmetrize: str = SOFT,
+        nulls: bool = False,
+    ) -> None:
         if not 0 < threshold <= 1:
             raise MxError(f"the threshold must be above 0 and at most 1, not {threshold}")
+        if symmetrize not in MODES:
+            raise MxError(f"no symmetrization {symmetrize!r}; there are {', '.join(MODES)}")
         self.model = model
         self.threshold = threshold
+        self.symmetrize = symmetrize
+        self.nulls = nulls
 
     # ---- making one ----
 
@@ -48,6 +59,8 @@ class StatisticalAligner:
         tgt: Iterable[str | Words],
         *,
         threshold: float = THRESHOLD,
+        symmetrize: str = SOFT,
+        nulls: bool = False,
         on_progress: OnProgress = lambda message: None,
         **settings: Any,
     ) -> StatisticalAligner:
@@ -57,6 +70,8 @@ class StatisticalAligner:
 
         Args:
             threshold: lowest score of a link, above 0 and at most 1.
+            symmetrize: "soft", "forward", "backward", or a classic way to join these two.
+            nulls: alignments tell the probability of each word to have no counterpart.
             on_progress: called with one line before each step.
             settings: fields of `LearningSettings`, such as lowercase=True (compare words in lower
                 case; advised where the text has not been lowercased), max_pairs (learn from an even
@@ -66,9 +81,8 @@ class StatisticalAligner:
                 still be aligned), ibm1_rounds and hmm_rounds (without and with word order).
         """
         chunks = chunk_sentences(src, tgt, _LEARN_CHUNK)
-        return cls(
-            learn_model(chunks, make_options(LearningSettings, settings), on_progress), threshold
-        )
+        model = learn_model(chunks, make_options(LearningSettings, settings), on_progress)
+        return cls(model, threshold, symmetrize=symmetrize, nulls=nulls)
 
     @classmethod
     def learn_files(cls, src: str | Path, tgt: str | Path, **settings: Any) -> StatisticalAligner:
@@ -76,15 +90,27 @@ class StatisticalAligner:
         return cls.learn(*unzip_pairs(read_pairs(src, tgt)), **settings)
 
     @classmethod
-    def load(cls, path: str | Path, *, threshold: float = THRESHOLD) -> StatisticalAligner:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        threshold: float = THRESHOLD,
+        symmetrize: str = SOFT,
+        nulls: bool = False,
+    ) -> StatisticalAligner:
         """Read what `save` wrote (`model_file` has the format); words are compared as then."""
-        return cls(load_model(path), threshold)
+        return cls(load_model(path), threshold, symmetrize=symmetrize, nulls=nulls)
 
     def save(self, path: str | Path) -> None:
         """Write what was learned into one .npz file, without pickle; not the threshold."""
         save_model(self.model, path)
 
     # ---- aligning ----
+
+    def find_links(self, pairs: Pairs) -> Links:
+        """Return the links of a chunk."""
+        model, how = self.model, {"mode": self.symmetrize, "nulls": self.nulls}
+        return model.find_links(pairs, self.threshold, **how)
 
     def align(
         self, src: Iterable[str | Words], tgt: Iterable[str | Words], *, chunk: int = _ALIGN_CHUNK
@@ -98,7 +124,7 @@ class StatisticalAligner:
         if chunk < 1:
             raise MxError(f"chunk must be 1 or more, not {chunk}")
         for pairs in chunk_sentences(src, tgt, chunk):
-            yield from build_alignments(pairs, self.model.find_links(pairs, self.threshold))
+            yield from build_alignments(pairs, self.find_links(pairs))
 
     def align_pair(self, src: str | Words, tgt: str | Words) -> Alignment:
         """Return the links of one pair."""
@@ -119,25 +145,30 @@ class StatisticalAligner:
         output: str | Path = "-",
         *,
         scores: str | Path | None = None,
+        directions: str | None = None,
         on_progress: OnProgress = lambda message: None,
     ) -> int:
         """Write a line of links `0-0 1-2` for each pair of lines of two files; return their number.
 
-        `scores` also gets the links with their scores, `0-0:0.9312`. "-" is standard input or
-        output. Files to write appear when they are complete.
+        `scores` also gets the links with their scores, `0-0:0.9312`; `directions` is how the names
+        of two more files begin, DIRECTIONS.fwd and .bwd, for the links of each direction, found in
+        the same pass. "-" is standard input or output. Files to write appear when they are
+        complete.
         """
         on_progress("aligning")
         done = 0
-        kinds = {"pharaoh": output, **({"scored": scores} if scores else {})}
+        plan = [("pharaoh", self.symmetrize, output)]
+        plan += [("scored", self.symmetrize, scores)] if scores else []
+        if directions is not None:
+            plan += [("pharaoh", "forward", f"{directions}.fwd")]
+            plan += [("pharaoh", "backward", f"{directions}.bwd")]
         with ExitStack() as stack:
-            files = [
-                (stack.enter_context(open_output(path, whole=True)), LinkFormat(kind))
-                for kind, path in kinds.items()
-            ]
+            files = [stack.enter_context(open_output(path, whole=True)) for _, _, path in plan]
             for pairs in chunk_sentences(*unzip_pairs(read_pairs(src, tgt)), _ALIGN_CHUNK):
-                links = self.model.find_links(pairs, self.threshold)
-                for file, format_links in files:
-                    lines = format_links(pairs, links)
+                modes = {mode for _, mode, _ in plan}
+                found = self.model.find_modes(pairs, self.threshold, modes)
+                for (kind, mode, _), file in zip(plan, files, strict=True):
+                    lines = LinkFormat(kind)(pairs, found[mode])
                     file.write("".join(f"{line}\n" for line in lines).encode())
                 done += len(pairs.src)
                 if done % _PROGRESS_PAIRS == 0:
@@ -163,6 +194,6 @@ class StatisticalAligner:
         case = "lower" if settings.lowercase else "kept"
         return (
             f"mx-seed|v:{__version__}|pairs:{self.model.n_learned}|case:{case}|"
-            f"rounds:{settings.ibm1_rounds}+{settings.hmm_rounds}|sym:geometric|"
+            f"rounds:{settings.ibm1_rounds}+{settings.hmm_rounds}|agreement:{settings.agreement:g}|sym:{self.symmetrize}|"
             f"thr:{self.threshold:g}"
         )

@@ -1,14 +1,16 @@
 """Learns the statistical aligner: two HMMs that are taught to agree, by expectation maximisation.
 
 Each round computes the posteriors p of direction fwd and q of bwd for all links (s, t) of the text
-(E-step), counts their product, and makes probabilities of the counts (M-step):
+(E-step), counts what they agree on, and makes probabilities of the counts (M-step):
 
-    c(s, t)   = sum over the text of p q             agreement: Liang, Taskar and Klein (2006)
+    c(s, t)   = sum over the text of (p q)^a         agreement: Liang, Taskar and Klein (2006)
     fwd(t | s) = (c(s, t) + prior_fwd(s, t)) / sum over t' of the same
     bwd(s | t) = (c(s, t) + prior_bwd(s, t)) / sum over s' of the same
 
-with the prior of `spelling`. The first rounds use IBM model 1, the others the HMM of `hmm`. Does
-not read files and does not align.
+with the prior of `spelling`. The first rounds use IBM model 1 and a = 1, as Liang has it. The
+others use the HMM of `hmm` and a smaller a: a link that one direction is sure of and the other
+nearly excludes then counts a little, so that a word may learn to be linked with several. Does not
+read files and does not align.
 """
 
 from __future__ import annotations
@@ -159,7 +161,10 @@ class _Learner:
         for block, cells in blocks.cells_by_block(chain.from_iterable(self.groups), self.cells):
             emissions = self.fwd[cells], self.bwd[cells]
             p, q = self.hmms.link_posteriors(block, self.sides, emissions, moves)
-            np.add.at(recent, cells.ravel(), (p * q).ravel())
+            agreed = p * q
+            if self.hmms.moves_matter:
+                np.power(agreed, np.float32(self.settings.agreement), out=agreed)
+            np.add.at(recent, cells.ravel(), agreed.ravel())
             n_recent += block.cells
             if n_recent > _FLUSH_CELLS:
                 counts += recent

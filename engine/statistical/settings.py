@@ -45,6 +45,12 @@ class LearningSettings(LearningLimits):
 
     ibm1_rounds: int = flag(4, "Rounds without word order.", minimum=0, maximum=1000)
     hmm_rounds: int = flag(6, "Rounds with word order, after those.", minimum=0, maximum=1000)
+    # Chosen on the golds of nl sv cs et, learned from 8,000 pairs each (docs/lab has the others).
+    agreement: float = flag(
+        0.75, "Power of the product of both directions' posteriors that counts as a link, with "
+        "word order; 1: only what both believe in.",
+        minimum=0.1, maximum=1,
+    )  # fmt: skip
     null_prob: float = flag(
         0.2, "Share of words that come from nowhere.", minimum=1e-6, maximum=0.999
     )

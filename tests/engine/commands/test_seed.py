@@ -56,6 +56,19 @@ def test_writes_scores_and_keeps_the_model(files, tmp_path):
     assert run_seed(*files, "--load", kept).stdout == Path(out).read_text()
 
 
+def test_writes_both_directions_in_the_same_pass(files, tmp_path):
+    prefix = str(tmp_path / "both")
+    joined = run_seed(*files, "--symmetrize", "union", "--write-directions", prefix).stdout
+    found = [(tmp_path / f"both.{side}").read_text().split("\n") for side in ("fwd", "bwd")]
+    union = [set(f.split()) | set(b.split()) for f, b in zip(*found, strict=True)]
+    assert [set(line.split()) for line in joined.split("\n")] == union
+    assert run_seed(*files, "--forward").stdout == "\n".join(found[0])
+    assert run_seed(*files, "--backward").stdout == "\n".join(found[1])
+    assert "exclude each other" in run_seed(*files, "--backward", "--forward").stderr
+    clash = run_seed(*files, "--write-directions", prefix, "-o", f"{prefix}.fwd")
+    assert "both.fwd is an input or would be written twice" in clash.stderr
+
+
 def test_learns_once_and_aligns_other_text(files, tmp_path):
     kept = str(tmp_path / "kept.npz")
     assert run_seed(*files, "-o", str(tmp_path / "out"), "--save", kept).exit_code == 0
@@ -88,10 +101,10 @@ main([{files[0]!r}, {files[1]!r}, "-q", "--save", {str(tmp_path / "m")!r}], stan
 
 @pytest.mark.parametrize("name", ["out", "out.zst"])
 def test_replaces_nothing_before_all_is_aligned(files, tmp_path, name, monkeypatch):
-    def fail(self, pairs, threshold):
+    def fail(self, pairs, threshold, modes):
         raise InputError("the disk is gone")
 
-    monkeypatch.setattr(StatisticalModel, "find_links", fail)
+    monkeypatch.setattr(StatisticalModel, "find_modes", fail)
     out = tmp_path / name
     out.write_text("links of an earlier run")
     assert run_seed(*files, "-o", str(out), "--scores", str(tmp_path / "scores")).exit_code == 2

@@ -1,14 +1,18 @@
-"""Draws how a run went: one HTML page of line charts from its `log.jsonl`.
+"""Draws how runs went: one HTML page of line charts from their `log.jsonl`.
 
 Does not need torch or any plotting library.
 """
 
+import base64
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from ...engine.errors import MxError
 from ...engine.storage import replace_file
@@ -19,6 +23,9 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 26, 12, 34
 # Told apart by dashes too, not by colour alone.
 DASHES = ("", "7 3", "2 3", "10 3 2 3")
 MAX_POINTS = 1500  # of a line; longer ones are thinned, which nobody can see
+# Lines of this many points are also drawn smoothed, each value counting 0.9 of the one before it:
+# validations are fewer, and what training reports is hidden by its noise (chosen by eye).
+SMOOTHED, DECAY = 30, 0.9
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Chart:
 
 CHARTS = (
     Chart("Loss", ("loss", "nll_fwd", "nll_bwd")),
-    Chart("Other terms of the loss", ("agreement", "entropy", "guidance")),
+    Chart("Other terms of the loss", ("agreement", "entropy", "guidance", "links", "nulls")),
     Chart("Prediction on the validation text", ("accuracy",), percent=True),
     Chart("Negative log likelihood on the validation text", ("nll",)),
     Chart("AER on the gold set", ("aer", "best_aer"), percent=True),
@@ -41,6 +48,8 @@ CHARTS = (
     Chart("Learning rate", ("lr",)),
     Chart("Pieces per second, over minutes of training", ("pieces_per_second",), x="minutes"),
 )
+
+AXES = {"step", "minutes", "seconds"}
 
 STYLE = svg.insert_colours("""
 :root { color-scheme: light dark; --ink: $ink; --soft: $soft; --edge: $edge; --paper: $paper;
@@ -56,6 +65,8 @@ main { display: grid; gap: 1.2rem;
 svg { width: 100%; height: auto; font-size: 12px; }
 text { fill: var(--soft); } .grid { stroke: var(--edge); }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.raw { opacity: .3; stroke-width: 1.2; } .rule { stroke: var(--soft); }
+.values { min-height: 1.4em; margin: .1rem 0; font-size: .85rem; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); }
 .c3 { stroke: var(--c3); }
 ul { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: 0; padding: 0;
@@ -66,11 +77,34 @@ td, th { padding: .15rem .8rem .15rem 0; text-align: right; }
 """)
 
 
-def plot_run(run: Path) -> Path:
-    """Write RUN/plot.html and return its path."""
-    records = read_log(run / "log.jsonl")
-    path = run / "plot.html"
-    replace_file(path, build_plot_page(run.resolve().name, records).encode())
+SCRIPT = """"use strict";
+for (const { chart, left, right, low, high, lines } of JSON.parse(document.getElementById("lines").textContent)) {
+  const box = document.querySelectorAll("section")[chart], image = box.querySelector("svg");
+  const rule = box.querySelector(".rule"), values = box.querySelector(".values");
+  const tell = (event) => {
+    const place = image.getBoundingClientRect();
+    const at = low + (high - low) * ((event.clientX - place.left) / place.width * image.viewBox.baseVal.width - left) / (right - left);
+    const found = lines.map(([name, points]) => [name, points.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a))]);
+    const x = found.reduce((a, b) => (Math.abs(b[1][0] - at) < Math.abs(a[1][0] - at) ? b : a))[1][0];
+    rule.setAttribute("x1", left + (right - left) * (x - low) / (high - low));
+    rule.setAttribute("x2", rule.getAttribute("x1"));
+    rule.style.visibility = "visible";
+    values.textContent = `at ${Number(x.toPrecision(6))}: ${found.map(([name, [, y]]) => `${name} ${Number(y.toPrecision(4))}`).join(", ")}`;
+  };
+  image.addEventListener("pointermove", tell);
+  image.addEventListener("pointerdown", tell);
+  image.addEventListener("pointerleave", () => { rule.style.visibility = "hidden"; values.textContent = ""; });
+}
+"""  # noqa: E501
+
+
+def plot_runs(runs: Sequence[Path]) -> Path:
+    """Write plot.html into the first run, with the lines of all of them, and return its path."""
+    logs = {run.resolve().name: read_log(run / "log.jsonl") for run in runs}
+    if len(logs) < len(runs):  # same names in different folders
+        logs = {str(run): read_log(run / "log.jsonl") for run in runs}
+    path = runs[0] / "plot.html"
+    replace_file(path, build_plot_page(logs).encode())
     return path
 
 
@@ -98,22 +132,43 @@ def read_log(path: Path) -> list[dict[str, float]]:
     return records
 
 
-def build_plot_page(title: str, records: list[dict[str, float]]) -> str:
-    """Return the page: the best values, and a chart for each group of names in the log."""
-    charts = [part for part in (draw_chart(chart, records) for chart in CHARTS) if part]
-    last = max(record["step"] for record in records)
+Log = list[dict[str, float]]
+
+
+def build_plot_page(logs: dict[str, Log]) -> str:
+    """Return the page: the best values, and a chart for each group of names in the logs."""
+    charts, lines = [], []
+    for chart in [*CHARTS, *find_other_charts(logs)]:
+        drawn = draw_chart(chart, logs)
+        if drawn:
+            lines.append({"chart": len(charts), **drawn[1]})
+            charts.append(drawn[0])
+    title = " · ".join(logs)
+    steps = ", ".join(f"{max(r['step'] for r in records):,.0f}" for records in logs.values())
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    points = json.dumps(lines, separators=(",", ":")).replace("<", "\\u003c")
+    tables = "".join(best_table(name if len(logs) > 1 else "", log) for name, log in logs.items())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{escape(title)}: {last:,.0f} steps</h1>{best_table(records)}"
-        f"<main>{''.join(charts)}</main></body></html>\n"
+        f"<h1>{escape(title)}: {steps} steps</h1>{tables}"
+        f"<main>{''.join(charts)}</main>"
+        f'<script type="application/json" id="lines">{points}</script>'
+        f"<script>{SCRIPT}</script></body></html>\n"
     )
 
 
-def best_table(records: list[dict[str, float]]) -> str:
+def find_other_charts(logs: dict[str, Log]) -> list[Chart]:
+    """Return a chart for each value of the logs that none of ours has."""
+    ours = AXES.union(*(chart.names for chart in CHARTS))
+    names = dict.fromkeys(name for log in logs.values() for record in log for name in record)
+    return [Chart(name, (name,)) for name in names if name not in ours]
+
+
+def best_table(run: str, records: Log) -> str:
     """Return a table of the best validation by each measure."""
     rows = []
     for name, better in (("accuracy", max), ("aer", min), ("best_aer", min)):
@@ -124,22 +179,18 @@ def best_table(records: list[dict[str, float]]) -> str:
                 f'<tr><th scope="row">{name}</th><td>{100 * one[name]:.2f} %</td>'
                 f"<td>at step {one['step']:,.0f}</td></tr>"
             )
-    return f"<table><caption>Best values</caption>{''.join(rows)}</table>" if rows else ""
+    caption = f"Best values of {escape(run)}" if run else "Best values"
+    return f"<table><caption>{caption}</caption>{''.join(rows)}</table>" if rows else ""
 
 
 # ---- one chart ----
 
 
-def draw_chart(chart: Chart, records: list[dict[str, float]]) -> str:
-    """Return the chart with its legend; nothing if the log has none of its values."""
-    scale = 100 if chart.percent else 1
-    lines = {}
-    for name in chart.names:
-        line = [(r[chart.x], scale * r[name]) for r in records if chart.x in r and name in r]
-        if any(y for _, y in line):
-            lines[name] = thin_points(line)
+def draw_chart(chart: Chart, logs: dict[str, Log]) -> tuple[str, dict[str, Any]] | None:
+    """Return the chart with its legend, and what is told under the pointer; None if it is empty."""
+    lines = collect_lines(chart, logs)
     if not lines:
-        return ""
+        return None
     every = [point for line in lines.values() for point in line]
     x_ticks = svg.axis_ticks(min(x for x, _ in every), max(x for x, _ in every))
     low, high = min(y for _, y in every), max(y for _, y in every)
@@ -156,18 +207,21 @@ def draw_chart(chart: Chart, records: list[dict[str, float]]) -> str:
     for value in x_ticks:
         place = {"x": scale_x(value), "y": HEIGHT - BOTTOM + 14}
         parts.append(svg.make_text(svg.format_number(value), **place, text_anchor="middle"))
+    ends = {}
     for k, (name, line) in enumerate(lines.items()):
-        places = [(scale_x(x), scale_y(y)) for x, y in line]
-        parts.append(draw_line(k, places, svg.make_element("title", name)))
+        smooth = smooth_line(line)
+        for points, look in ((line, "raw"), (smooth, "")) if smooth else ((line, ""),):
+            places = [(scale_x(x), scale_y(y)) for x, y in thin_points(points)]
+            title = None if look else svg.make_element("title", escape(name))
+            parts.append(draw_line(k, places, title, look))
         if len(line) == 1:
-            parts.append(
-                svg.make_element(
-                    "circle", class_=f"c{k % 4}", cx=places[0][0], cy=places[0][1], r=3
-                )
-            )
+            x, y = scale_x(line[0][0]), scale_y(line[0][1])
+            parts.append(svg.make_element("circle", class_=f"c{k % 4}", cx=x, cy=y, r=3))
+        ends[name] = svg.format_number((smooth or line)[-1][1])
+    rule = {"class_": "rule", "y1": TOP, "y2": HEIGHT - BOTTOM, "style": "visibility: hidden"}
+    parts.append(svg.make_element("line", **rule))
     parts.append(svg.make_text(chart.x, x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end"))
     unit = ", %" if chart.percent else ""
-    ends = {name: svg.format_number(line[-1][1]) for name, line in lines.items()}
     summary = "; ".join(f"{name} ends at {end}" for name, end in ends.items())
     label = {"role": "img", "aria_label": f"{chart.title}: {summary}"}
     image = svg.make_element("svg", "".join(parts), viewBox=f"0 0 {WIDTH} {HEIGHT}", **label)
@@ -175,15 +229,48 @@ def draw_chart(chart: Chart, records: list[dict[str, float]]) -> str:
     for k, (name, end) in enumerate(ends.items()):
         sample = draw_line(k, [(0, 4), (32, 4)])
         key = svg.make_element("svg", sample, viewBox="0 0 32 8", aria_hidden="true")
-        items.append(f"<li>{key}{name}, last {end}</li>")
-    return f"<section><h2>{chart.title}{unit}</h2>{image}<ul>{''.join(items)}</ul></section>"
+        items.append(f"<li>{key}{escape(name)}, last {end}</li>")
+    told = {
+        "left": LEFT, "right": WIDTH - RIGHT, "low": x_ticks[0], "high": x_ticks[-1],
+        "lines": [(name, round_points(thin_points(line))) for name, line in lines.items()],
+    }  # fmt: skip
+    body = f'{image}<p class="values" aria-hidden="true"></p><ul>{"".join(items)}</ul>'
+    return f"<section><h2>{escape(chart.title)}{unit}</h2>{body}</section>", told
 
 
-def draw_line(k: int, places: Iterable[svg.Point], content: str | None = None) -> str:
+def collect_lines(chart: Chart, logs: dict[str, Log]) -> dict[str, list[svg.Point]]:
+    """Return the lines of a chart that are not 0 all the way; of several runs with their names."""
+    scale = 100 if chart.percent else 1
+    lines = {}
+    for name in chart.names:
+        for run, records in logs.items():
+            line = [(r[chart.x], scale * r[name]) for r in records if chart.x in r and name in r]
+            if any(y for _, y in line):
+                lines[f"{name} of {run}" if len(logs) > 1 else name] = line
+    return lines
+
+
+def smooth_line(line: Sequence[svg.Point]) -> list[svg.Point]:
+    """Return running means of a long line, where later values count more; of a short one none."""
+    if len(line) < SMOOTHED:
+        return []
+    sums = accumulate((y for _, y in line), lambda old, y: DECAY * old + y)
+    weights = accumulate((1.0 for _ in line), lambda old, one: DECAY * old + one)
+    return [(x, y / w) for (x, _), y, w in zip(line, sums, weights, strict=True)]
+
+
+def round_points(line: Iterable[svg.Point]) -> list[tuple[float, float]]:
+    """Return points with as many digits as are told."""
+    return [(float(f"{x:.7g}"), float(f"{y:.5g}")) for x, y in line]
+
+
+def draw_line(
+    k: int, places: Iterable[svg.Point], content: str | None = None, look: str = ""
+) -> str:
     """Return the k-th line of a chart, through these pixels."""
     dash = DASHES[k % len(DASHES)] or None
-    look = {"class_": f"line c{k % 4}", "stroke_dasharray": dash}
-    return svg.make_element("path", content, **look, d=svg.path_data(places))
+    style = {"class_": f"line c{k % 4} {look}".rstrip(), "stroke_dasharray": dash}
+    return svg.make_element("path", content, **style, d=svg.path_data(places))
 
 
 def thin_points(line: Sequence[svg.Point]) -> list[svg.Point]:

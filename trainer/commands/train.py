@@ -61,9 +61,10 @@ class TrainFlags(Texts, CommonFlags):
         None, "Run folder; an unfinished run in it goes on.", short="-o", metavar="RUN"
     )
     resume: str | None = _run(None, "Go on with a run, on its files and no others.", metavar="RUN")
-    plot: str | None = _run(
-        None, "Draw how a run went, in RUN/plot.html; no training.", metavar="RUN"
-    )
+    plot: tuple[str, ...] = _run(
+        (), "Draw how a run went, in RUN/plot.html; no training. Several times: runs side by side.",
+        metavar="RUN",
+    )  # fmt: skip
     restart: bool = _run(False, "Delete the run in the folder and begin anew.")
     preset: Literal[tuple(PRESETS)] | None = _run(  # type: ignore[valid-type]
         None, "Settings to begin with, listed below [default: compact]."
@@ -100,9 +101,9 @@ def show_presets(setting: dataclasses.Field[Any]) -> str:
 def run_train(flags: TrainFlags) -> int:
     """Check the flags, then train here or in several processes; return the exit code."""
     if flags.plot:
-        from ..analysis.plot import plot_run
+        from ..analysis.plot import plot_runs
 
-        click.echo(plot_run(Path(flags.plot)))
+        click.echo(plot_runs(list(map(Path, flags.plot))))
         return 0
     if flags.student:
         if flags.preset not in (None, "student"):

@@ -18,13 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BackendError, BundleError, MxError
+from ..errors import BackendError, BundleError, MxError, clean_text
 from ..text.pieces import PieceTokenizer
 from .languages import parse_language_pair
 from .manifest import DTYPES, MANIFEST, OPTIMIZE_FOR, Manifest, OptimizeFor, parse_manifest
-from .onnx_check import check_self_contained
+from .onnx_check import check_ops, check_self_contained
+from .spm_check import check_pieces_model, try_pieces_model
 
 _MAX_MANIFEST = 1 << 24
+# Bytes that a file of a zip may unpack to for each packed one, from 1 MB on. Weights hardly shrink
+# (1.1 times), vocabularies four times.
+_MAX_RATIO, _RATIO_FROM = 50, 1 << 20
+# Bundles that come with the package.
+MODELS = Path(__file__).resolve().parents[1] / "models"
 _FEW_PAIRS = 6  # of languages, which messages name one by one
 
 
@@ -154,6 +160,7 @@ class Bundle:
         name = self.manifest.graphs[dtype]
         data = self.read_file(name)
         check_self_contained(data, f"{self.path}: {name}")
+        check_ops(data, f"{self.path}: {name}")
         return data
 
     def _check_dtype(self, dtype: str) -> None:
@@ -167,10 +174,23 @@ class Bundle:
         """The tokenizers of both sides, one and the same if they share a vocabulary."""
         vocabulary = self.manifest.tokenizer
         seen = {"lowercase": vocabulary.lowercase, "fold_accents": vocabulary.fold_accents}
-        src = PieceTokenizer(self.read_file(vocabulary.src), **seen)
+        src = PieceTokenizer(self._read_pieces_model(vocabulary.src), **seen)
         if vocabulary.tgt == vocabulary.src:
             return src, src
-        return src, PieceTokenizer(self.read_file(vocabulary.tgt), **seen)
+        return src, PieceTokenizer(self._read_pieces_model(vocabulary.tgt), **seen)
+
+    def _read_pieces_model(self, name: str) -> bytes:
+        """Return a SentencePiece model that its C++ code can be trusted with."""
+        data = self.read_file(name)
+        check_pieces_model(data, f"{self.path}: {name}")
+        if not self.came_with_package:
+            try_pieces_model(data, f"{self.path}: {name}")
+        return data
+
+    @property
+    def came_with_package(self) -> bool:
+        """Whether it is one of those in the package itself, and not somebody else's."""
+        return self.path.resolve().is_relative_to(MODELS)
 
     def threshold(self, optimize_for: OptimizeFor = "aer") -> float:
         """Return the score from which a word pair is a link, for the lowest AER, for few wrong
@@ -205,7 +225,16 @@ class _Store:
         if path.is_dir():
             return
         with zipfile.ZipFile(path) as archive:
-            self._sizes = {info.filename: info.file_size for info in archive.infolist()}
+            files = archive.infolist()
+        self._sizes = {info.filename: info.file_size for info in files}
+        if len(self._sizes) < len(files):
+            raise BundleError(f"{path} has two files of one name")
+        for info in files:
+            if info.file_size > max(_RATIO_FROM, _MAX_RATIO * info.compress_size):
+                raise BundleError(
+                    f"{path}: {clean_text(info.filename)[:100]} unpacks to {info.file_size:,} "
+                    f"bytes from {info.compress_size:,}, too many for a model"
+                )
         tops = [name.removesuffix(MANIFEST) for name in self._sizes if Path(name).name == MANIFEST]
         tops = [top for top in tops if top.count("/") <= 1]
         self._top = "" if "" in tops or len(tops) != 1 else tops[0]

@@ -6,11 +6,9 @@ import os
 from pathlib import Path
 
 from ..errors import BundleError, NoModelError
-from .bundle import Bundle
+from .bundle import MODELS, Bundle
 from .languages import parse_language_pair
 
-# Bundles that come with the package.
-MODELS = Path(__file__).parents[1] / "models"
 # How else to get a model than by its languages.
 _WAYS = "give the path of one, which mx-train and mx-export make"
 

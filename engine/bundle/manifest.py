@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from ..errors import BundleError, MxError
+from ..errors import BundleError, MxError, clean_text
 
 BUNDLE_FORMAT = "mx-bundle"
 BUNDLE_VERSION = 2
@@ -30,6 +30,8 @@ _FILE_KEYS = {"default_dtype": "default_precision"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Names that Windows takes for devices, whatever their suffix.
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+# Far more than any aligner has: the largest known takes 1.2 GB and 8,192 pieces.
+_MAX_BYTES, _MAX_FILES, _MAX_LENGTH = 1 << 33, 200, 1 << 14
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Languages of a side as in BCP 47 ("de", "zh-Hans", "de+fr"); and those of two sides in `--langs`,
 # where an underscore stands inside a code, because the hyphen parts the two ("zh_Hans-en").
@@ -108,7 +110,11 @@ class Manifest:
 def parse_manifest(data: bytes, where: str) -> Manifest:
     """Return the manifest in these bytes; an error names everything that is wrong with it."""
     try:
-        values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        values = json.loads(
+            data.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_twins,
+        )
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{where}: {MANIFEST} is not valid JSON ({error})") from None
     if not isinstance(values, dict) or values.get("format") != BUNDLE_FORMAT:
@@ -125,6 +131,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         )
     if version < 2 and isinstance(values.get("tokenizer"), dict):
         values["tokenizer"].setdefault("fold_accents", False)  # not known then
+    if (text := _find_unprintable(values)) is not None:
+        raise BundleError(f"{where}: {MANIFEST} has control characters: {text[:60]!r}")
     if problems := _find_problems(values):
         raise BundleError(f"{where}: {MANIFEST} is damaged: {'; '.join(problems)}")
     found = {
@@ -145,6 +153,24 @@ def parse_languages(langs: str) -> Languages:
     if not found:
         raise MxError(f"the languages must be two codes such as de-en, not {langs!r}")
     return found[1].replace("_", "-"), found[2].replace("_", "-")
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its pairs; programs differ in which of two equal keys they heed."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return found
+
+
+def _find_unprintable(value: Any) -> str | None:
+    """Return a text, of all that are in a value, which would move a terminal."""
+    if isinstance(value, str):
+        return value if clean_text(value) != value else None
+    inner = (*value, *value.values()) if isinstance(value, dict) else value
+    if not isinstance(inner, tuple | list):
+        return None
+    return next((bad for one in inner if (bad := _find_unprintable(one)) is not None), None)
 
 
 def _refuse_constant(name: str) -> None:
@@ -171,6 +197,8 @@ def _find_problems(values: Mapping[str, Any]) -> list[str]:
     calibration = values["calibration"]
     if len(calibration["scores"]) != len(calibration["probabilities"]):
         problems.append("calibration has more scores than probabilities, or fewer")
+    if sum(info["size"] for info in values["files"].values()) > _MAX_BYTES:
+        problems.append(f"files are more than {_MAX_BYTES:,} bytes together")
     if len({name.lower() for name in values["files"]}) < len(values["files"]):
         problems.append("files has names that differ only in case")
     return problems
@@ -227,8 +255,8 @@ def _is_languages(value: Any) -> bool:
 
 
 def _check_files(value: Any) -> Iterator[str]:
-    if not isinstance(value, dict) or not value:
-        yield "must list the files"
+    if not isinstance(value, dict) or not 0 < len(value) <= _MAX_FILES:
+        yield f"must list the files, at most {_MAX_FILES}"
         return
     for name, info in value.items():
         if not _is_file_name(name) or name == MANIFEST:
@@ -256,7 +284,10 @@ _FILE = _must_have({"size": _SIZE, "sha256": _HASH})
 _CHECKS: dict[str, _Check] = {
     "name": _TEXT,
     "languages": _must_be("two language codes", _is_languages),
-    "max_length": _must_be("a number of pieces", lambda v: type(v) is int and v >= 1),
+    "max_length": _must_be(
+        f"a number of pieces, at most {_MAX_LENGTH:,}",
+        lambda v: type(v) is int and 1 <= v <= _MAX_LENGTH,
+    ),
     "graphs": _check_graphs,
     "default_precision": _TEXT,
     "tokenizer": _must_have(

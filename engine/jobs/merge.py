@@ -7,6 +7,7 @@ Does not look at links, only at bytes and numbers of lines.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +72,8 @@ def read_folder(folder: Path) -> dict[Path, Record]:
     shards = manifest.get("shards", [{}])
     if not all(_OWN_KEYS | {"file"} <= shard.keys() for shard in shards):
         raise damage_error(path)
+    if outside := [n for n in (s["file"] for s in shards) if os.path.basename(str(n)) != n]:
+        raise InputError(f"{path} names {outside[0]!r}, which is no file of its folder")
     return {folder / shard["file"]: shard for shard in shards}
 
 

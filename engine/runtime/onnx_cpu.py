@@ -64,6 +64,8 @@ class OnnxCpu:
             feeds[name] = np.ascontiguousarray(rows, kind)
         with flush_subnormals():
             arrays = self._session.run(list(outputs), feeds)
+        for name, array in zip(outputs, arrays, strict=True):
+            check_output(name, array, len(feeds["src"]), batch)
         return {name: array[: len(batch.src)] for name, array in zip(outputs, arrays, strict=True)}
 
     def links(self, batch: Batch, words: WordIds, threshold: float) -> PackedLinks:
@@ -83,6 +85,19 @@ def check_outputs(wanted: Sequence[str], available: set[str]) -> None:
         raise BackendError(f"the model's graph does not give {', '.join(missing)}")
 
 
+def check_output(name: str, array: Any, rows: int, batch: Batch) -> None:
+    """Raise BackendError unless an output has the shape of its batch and finite numbers only."""
+    s, t = batch.src.shape[1], batch.tgt.shape[1]
+    shapes = {"fwd_null": (rows, t), "bwd_null": (rows, s)}
+    wanted = shapes.get(name, (rows, s, t))
+    found = getattr(array, "shape", None)
+    if found != wanted or array.dtype.kind != "f":
+        raise BackendError(f"the model's {name} has the shape {found} instead of {wanted}")
+    # Of numbers from 0 to 1 the sum is finite; one that is not makes it so.
+    if not np.isfinite(array.sum(dtype=np.float64)):
+        raise BackendError(f"the model's {name} has numbers that are not finite; make it again")
+
+
 def start_session(graph: bytes, providers: Sequence[Any], where: str) -> Any:
     """Load a graph into ONNX Runtime; `where` it comes from is for the error."""
     options = onnxruntime.SessionOptions()
@@ -91,6 +106,8 @@ def start_session(graph: bytes, providers: Sequence[Any], where: str) -> Any:
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
+    # Else the bytes could be its own format, whose reader trusts offsets in the file.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     # Plans for a shape are of no use when shapes change from batch to batch.
     options.enable_mem_pattern = False
     try:

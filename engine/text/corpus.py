@@ -19,7 +19,7 @@ from .files import count_lines, read_lines, read_pairs
 from .tokens.detection import SAMPLE, SAMPLE_CHARS, TokenPlan, plan_tokens
 
 # A chunk also ends at this many characters, so that very long lines do not fill the memory.
-MAX_CHARS = 1 << 24
+MAX_CHARS = 1 << 22
 # A file of pairs must have a separator in one of so many first lines with words.
 MAX_BARE = 1000
 

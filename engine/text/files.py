@@ -22,8 +22,12 @@ from ..storage import atomic_write, name_disk_errors, open_to_write
 
 # Large enough that decoding and splitting dominate, small enough to stay in the cache.
 _BLOCK = 1 << 18
-# One compressed block can grow a lot when decompressed, so it is kept small.
-_ZST_BLOCK = 1 << 16
+# One compressed byte can become 32,768, so few are unpacked at a time: 64 MB at most.
+_ZST_BLOCK = 1 << 11
+# The most that zstd may look back, which it keeps in memory: what `zstd --long=29` writes.
+_ZST_WINDOW = 1 << 29
+# Bytes of a line; a book has fewer. Its words take thirty times as much memory.
+MAX_LINE = 1 << 22
 _BOM = b"\xef\xbb\xbf"
 
 # ---- lines ----
@@ -117,7 +121,7 @@ def _decode_lines(
     path: str | Path, chunks: Iterator[bytes], errors: str, n_lines: int = 0, n_bytes: int = 0
 ) -> Iterator[str]:
     """Yield the lines of these bytes, before which the file has `n_lines` and `n_bytes`."""
-    for block in _split_at_line_ends(chunks):
+    for block in _split_at_line_ends(path, chunks):
         text = block[len(_BOM) :] if n_bytes == 0 and block.startswith(_BOM) else block
         try:
             lines = text.decode("utf-8", errors).split("\n")
@@ -134,10 +138,19 @@ def _decode_lines(
         n_bytes += len(block)
 
 
-def _split_at_line_ends(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _split_at_line_ends(path: str | Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the bytes in blocks that end with a line, so that each decodes by itself."""
     begun: list[bytes] = []  # joined once: a line may be longer than many chunks
-    for chunk in chunks:
+    size = lines = 0
+    for chunk in _cut_chunks(chunks):
+        end = chunk.find(b"\n")
+        if size + (end if end >= 0 else len(chunk)) > MAX_LINE:
+            raise InputError(
+                f"{_shown_name(path)}, line {lines + 1:,}: longer than {MAX_LINE:,} bytes, so it "
+                "is no sentence; cut it, or leave it out"
+            )
+        lines += chunk.count(b"\n")
+        size = len(chunk) - chunk.rfind(b"\n") - 1 + (0 if end >= 0 else size)
         end = chunk.rfind(b"\n") + 1
         if end:
             begun.append(chunk[:end])
@@ -147,6 +160,13 @@ def _split_at_line_ends(chunks: Iterator[bytes]) -> Iterator[bytes]:
             begun.append(chunk[end:])
     if begun:
         yield b"".join(begun)
+
+
+def _cut_chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the bytes in chunks shorter than the longest line."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _BLOCK):
+            yield chunk[start : start + _BLOCK]
 
 
 # ---- bytes ----
@@ -201,7 +221,7 @@ def _read_zst_chunks(file: BinaryIO) -> Iterator[bytes]:
 
     Raises EOFError where a torn file ends.
     """
-    context = zstandard.ZstdDecompressor(max_window_size=1 << 31)  # what zstd --long=31 needs
+    context = zstandard.ZstdDecompressor(max_window_size=_ZST_WINDOW)
     frame = None
     while raw := file.read(_ZST_BLOCK):
         while raw:

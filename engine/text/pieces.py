@@ -27,6 +27,9 @@ WORD_MARK = "\u2581"  # SentencePiece puts it before a word
 # together stay near 110 MB; the bound on pieces is for texts whose words are very long.
 MAX_KNOWN_WORDS = 1 << 18
 MAX_KNOWN_PIECES = 1 << 21
+# Characters of a word that has pieces; a longer one, which is data rather than a word, counts as
+# unknown. Links to it are still found.
+MAX_WORD = 10_000
 
 
 class PieceTokenizer:
@@ -111,7 +114,12 @@ class PieceTokenizer:
     def _learn_words(self) -> None:
         """Encode the words met for the first time."""
         if new := self._known.new:
-            seen = [normalize_word(word, self.lowercase, self.fold_accents) for word in new]
+            seen = [
+                normalize_word(word, self.lowercase, self.fold_accents)
+                if len(word) <= MAX_WORD
+                else ""
+                for word in new
+            ]
             encode = self._model.encode
             # A list starts a thread, 65 us: worth it only for many words.
             many = len(seen) > 32

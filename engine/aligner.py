@@ -103,6 +103,7 @@ class Aligner:
         model: str | Path | None = None,
         *,
         langs: str | None = None,
+        read: str | None = None,
         backend: str = "auto",
         dtype: str | None = None,
         threads: int | None = None,
@@ -121,6 +122,8 @@ class Aligner:
                 "en-de" serves as well, turned round, and so does a given model that has these
                 languages the other way round. If there is none for them, files can still be
                 aligned, by statistics.
+            read: what of a Mask-Align is the alignment: "prior", its attention before it knows the
+                word, or "posterior", after; None takes the bundle's own.
             backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
             dtype: arithmetic, like "fp32"; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
@@ -136,7 +139,7 @@ class Aligner:
         shown = {"threshold": threshold, "optimize_for": optimize_for}
         shown |= {"asked": langs, "threads": threads}
         try:
-            bundle = find_bundle(model, langs)
+            bundle = find_bundle(model, langs).choose_reading(read)
         except NoModelError as error:
             rule = make_rule(None, symmetrize, threshold, optimize_for, nulls)
             return cls(None, None, str(error), rule, **shown)
@@ -478,6 +481,8 @@ class Aligner:
         if self.bundle and self.backend:
             turned = "|turned" if self.swapped else ""
             parts.append(f"model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}")
+            if read := self.bundle.manifest.read:
+                parts.append(f"read:{read}")
             parts.append(f"backend:{self.backend.name}|prec:{self.backend.dtype}")
         if self.statistics:
             parts.append(f"statistics:{self.statistics.n_learned}#{self.statistics.digest[:8]}")

@@ -17,6 +17,7 @@ from ..engine.bundle.manifest import (
     DTYPES,
     Calibration,
     Manifest,
+    Reading,
     Thresholds,
     VocabularyFiles,
     parse_languages,
@@ -37,6 +38,12 @@ from .card.facts import measure_on_gold, read_cost, read_origins
 from .check.calibration import agree_directions, calibrate_scores
 from .check.conversion import DtypeConverter, GoldText, round_measures
 from .check.probe import Probe, compute_word_values, read_probe_files, read_validation_text
+from .check.readings import (
+    compare_with_exact,
+    list_readings,
+    read_graph_as,
+    read_network,
+)
 from .check.verification import check_onnx, verify_graph
 from .graph.fusion import check_counts, fuse_attention
 from .graph.plain import build_plain_graph, collect_weights
@@ -66,28 +73,36 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
     check_gold_files(options)
     run = open_run(Path(options.run))
     max_length = run.config.train.max_length
+    reads = list_readings(run.config.model, options.read)
 
-    # The fp32 graph, which must be PyTorch's model but for rounding.
+    # The fp32 graph, which must be PyTorch's model but for rounding; and what its scores mean, in
+    # each way to read them. The default way comes last: the network is left as it is read then.
     graph = make_graph(run, report)
     probe = read_probe(options, run)
-    worst = verify_graph(run.model, graph, "fp32", max_length, probe)
-    report(f"fp32: largest difference from PyTorch {worst.value:.1e} ({worst.output})")
-
-    # What its scores mean.
-    gold = find_gold(options, run, graph, probe)
-    thresholds, calibration = choose_meaning(graph, gold, run)
-    report(
-        f"thresholds: {thresholds.aer:.3g} (AER), {thresholds.precision:.3g} (precision), "
-        f"{thresholds.recall:.3g} (recall); {thresholds.chosen}"
-    )
+    readings: dict[str, Reading] = {}
+    for read in reversed(reads):
+        shown, model = read_graph_as(graph, read), read_network(run.model, read)
+        worst = verify_graph(model, shown, "fp32", max_length, probe)
+        title = f"fp32 {read}".rstrip()
+        report(f"{title}: largest difference from PyTorch {worst.value:.1e} ({worst.output})")
+        gold = find_gold(options, run, shown, probe)
+        readings[read] = Reading(*choose_meaning(shown, gold, run))
+        thresholds = readings[read].thresholds
+        report(
+            f"thresholds: {thresholds.aer:.3g} (AER), {thresholds.precision:.3g} (precision), "
+            f"{thresholds.recall:.3g} (recall); {thresholds.chosen}"
+        )
 
     # Other dtypes, where they are good enough.
     wanted: Collection[str] = options.dtype or DTYPES
     converter = DtypeConverter(
-        run.model, graph, max_length, probe, gold, thresholds.aer, options.dtype, report
+        run.model, graph, max_length, probe, gold, thresholds.aer, options.dtype, report, read
     )
     graphs = {"fp32": graph} if "fp32" in wanted else {}
     exact = {"largest_difference": worst.value, **converter.baseline}
+    if (f1 := compare_with_exact(run.model, probe, thresholds.aer)) is not None:
+        exact["exact_posterior_link_f1"] = f1
+        report(f"links of the posterior against those by the whole vocabulary: F1 {f1:.4f}")
     measured = {"fp32": round_measures(exact)}
     for dtype in ("fp16", "int8"):
         if dtype in wanted and (made := converter.convert(dtype)):
@@ -105,12 +120,14 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
         default_dtype=best if best in graphs else next(iter(graphs)),
         tokenizer=VocabularyFiles("src.spm", tgt_file, settings.lowercase, settings.fold_accents),
         thresholds=thresholds,
-        calibration=calibration,
+        calibration=readings.pop(read).calibration,
         model=asdict(model),
         training={**describe_training(run), **options.card_notes},
         measured=measured,
         made_by=f"mx-export {__version__}, onnx {onnx.__version__}",
         files={},
+        read=read,
+        readings=readings,
     )
     files = {
         GRAPH_FILES[dtype]: graph.SerializeToString(deterministic=True)

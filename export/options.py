@@ -28,6 +28,10 @@ class ExportOptions(CommonFlags):
         None, "Language codes, such as de-en, or de+fr-en for a model of several; kept in the "
         "bundle.", group="Bundle", metavar="SRC-TGT",
     )  # fmt: skip
+    read: Literal["prior", "posterior"] | None = flag(
+        None, "Which of Mask-Align's weights are the alignment if nobody says otherwise; a bundle "
+        "has both [default: the run's].", group="Bundle",
+    )  # fmt: skip
     name: str = flag("", "Name of the model [default: that of the bundle].", group="Bundle")
     dtype: tuple[Literal["fp32", "fp16", "int8"], ...] = flag(
         (), "Graphs to write; may be given again [default: fp32, fp16, and int8 if its links are "

@@ -6,6 +6,7 @@ The flags of `mx-train` are made from the fields. Does not import torch.
 import dataclasses
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,9 @@ from ..engine.options import broken_limits, flag
 log = logging.getLogger(__name__)
 
 STATISTICAL = "statistical"  # the name of the statistical aligner, among teachers
+
+READ = re.compile(r"prior|posterior|exact|layer=-?\d+|shift(=-?\d+)?")
+READ_CHOICES = "prior, posterior, exact, layer=N, shift, shift=N"
 
 # A resumed run may change what decides how long, how often and how fast, not what is learned.
 _model = partial(flag, group="Model", changes_output=True)
@@ -49,6 +53,14 @@ class ModelConfig:
     tied: bool = _model(False, "one set of weights for both directions, told apart by side vectors")
     joint_vocab: bool = _model(True, "one vocabulary and one embedding for both languages")
     dropout: float = _model(0.3, "residual dropout", **_BELOW_1)
+    read: str = flag(
+        "posterior",
+        "what is read as alignment: prior (the paper's W), posterior (W when the word is known), "
+        "exact (the same by the whole vocabulary, slow), layer=N or shift[=N] (attention of a "
+        "decoder with --cross all, or one row later)",
+        group="Model",
+        metavar="WHAT",
+    )
     refine: int = _model(
         16, "student: channels that correct a score by those around it; 0: none", minimum=0
     )
@@ -79,6 +91,9 @@ class TrainConfig:
     label_smoothing: float = _loss(0.1, "label smoothing of the prediction loss", **_BELOW_1)
     warm_start: Literal["none", "statistical"] = _loss(
         "none", "statistical: links of the statistical aligner guide the attention at first"
+    )
+    learn_on: Literal["prior", "posterior"] = _loss(
+        "prior", "the weights that agreement and guiding links act on"
     )
     guidance_weight: float = _weight(1.0, "weight of the guiding links at step 0")
     guidance_until: float = _weight(
@@ -276,6 +291,10 @@ def check_config(config: RunConfig) -> RunConfig:
             rounds, off = train.rounds > 1, not model.diagonal
             given = {"soft_targets": train.soft_targets, "rounds": rounds, "no diagonal": off}
             problems += [f"{name}: for students only" for name, odd in given.items() if odd]
+            if not READ.fullmatch(model.read):
+                problems.append(f"read must be one of {READ_CHOICES}, not {model.read!r}")
+            if model.read.startswith("shift") and model.masked:
+                problems.append("read shift: a masked decoder never reads the piece it aligns")
             if model.width % (2 * model.heads):
                 heads = f"twice the heads ({model.heads})"
                 problems.append(f"width {model.width} must be a multiple of {heads}")

@@ -6,11 +6,13 @@ torch nor onnx. docs/bundle.md describes the format.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from ..text.pieces import PieceTokenizer
 from .languages import parse_language_pair
 from .manifest import DTYPES, MANIFEST, OPTIMIZE_FOR, Manifest, OptimizeFor, parse_manifest
 from .onnx_check import check_ops, check_self_contained
+from .read_out import read_prior
 from .spm_check import check_pieces_model, try_pieces_model
 
 _MAX_MANIFEST = 1 << 24
@@ -121,6 +124,22 @@ class Bundle:
             return orders.get("-".join(parse_language_pair(langs)), 0)
         return 0
 
+    def choose_reading(self, read: str | None) -> Bundle:
+        """Return the bundle, to be read as "prior" or "posterior"; None takes its own way."""
+        known = self.manifest
+        if read in (None, known.read):
+            return self
+        if read not in known.readings:
+            have = [known.read, *known.readings] if known.read else []
+            there = ", ".join(have) if have else "one way only, as students and older bundles have"
+            raise BundleError(f"{self.path} cannot be read as {read}: there is {there}")
+        meaning = known.readings[read]
+        found = copy.copy(self)
+        found.manifest = replace(
+            known, read=read, thresholds=meaning.thresholds, calibration=meaning.calibration
+        )
+        return found
+
     # ---- graphs ----
 
     @property
@@ -161,7 +180,7 @@ class Bundle:
         data = self.read_file(name)
         check_self_contained(data, f"{self.path}: {name}")
         check_ops(data, f"{self.path}: {name}")
-        return data
+        return read_prior(data) if self.manifest.read == "prior" else data
 
     def _check_dtype(self, dtype: str) -> None:
         if dtype not in self.manifest.graphs:

@@ -9,18 +9,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from ..errors import BundleError, MxError, clean_text
 
 BUNDLE_FORMAT = "mx-bundle"
-BUNDLE_VERSION = 2
+BUNDLE_VERSION = 3
 MANIFEST = "manifest.json"
 DTYPES = ("fp32", "fp16", "int8")
 
 Languages = tuple[str, str]  # source, target; "und" if unknown, "de+fr" if it may be either
 OptimizeFor = Literal["aer", "precision", "recall"]
+READS = ("prior", "posterior")  # ways to read Mask-Align's weights as alignment
 OPTIMIZE_FOR: tuple[OptimizeFor, ...] = get_args(OptimizeFor)
 
 # Fields that are called otherwise in the file; bundles of all versions say it this way.
@@ -79,6 +80,14 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What scores mean if the model is read in another way than by default."""
+
+    thresholds: Thresholds
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What `manifest.json` says. `model`, `training` and `measured` are for people; aligning needs
     none of them. `mx-train --start` takes the network's shape from the first two."""
@@ -96,6 +105,8 @@ class Manifest:
     measured: Mapping[str, Any]  # what was measured when the bundle was made
     made_by: str
     files: Mapping[str, FileEntry]
+    read: str = ""  # which of READS thresholds and calibration are for; "" if there is no choice
+    readings: Mapping[str, Reading] = field(default_factory=dict)  # the other READS
 
     def to_json(self) -> bytes:
         """Return the bytes of `manifest.json`; equal manifests give equal bytes."""
@@ -133,18 +144,30 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         values["tokenizer"].setdefault("fold_accents", False)  # not known then
     if (text := _find_unprintable(values)) is not None:
         raise BundleError(f"{where}: {MANIFEST} has control characters: {text[:60]!r}")
+    if version < 3:  # there was one way to read a model
+        values.setdefault("read", "")
+        values.setdefault("readings", {})
     if problems := _find_problems(values):
         raise BundleError(f"{where}: {MANIFEST} is damaged: {'; '.join(problems)}")
-    found = {
-        field.name: values[_FILE_KEYS.get(field.name, field.name)] for field in fields(Manifest)
-    }
+    found = {each.name: values[_FILE_KEYS.get(each.name, each.name)] for each in fields(Manifest)}
     found["languages"] = tuple(values["languages"])
     found["tokenizer"] = VocabularyFiles(**values["tokenizer"])
-    found["thresholds"] = Thresholds(**values["thresholds"])
-    points = {name: tuple(values["calibration"][name]) for name in ("scores", "probabilities")}
-    found["calibration"] = Calibration(**points, chosen=values["calibration"]["chosen"])
+    found |= _parse_meaning(values)
+    found["readings"] = {
+        name: Reading(**_parse_meaning(part)) for name, part in values["readings"].items()
+    }
     found["files"] = {name: FileEntry(**info) for name, info in values["files"].items()}
     return Manifest(**found)
+
+
+def _parse_meaning(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return thresholds and calibration, which stand side by side in a manifest or a reading."""
+    table = values["calibration"]
+    points = {name: tuple(table[name]) for name in ("scores", "probabilities")}
+    return {
+        "thresholds": Thresholds(**values["thresholds"]),
+        "calibration": Calibration(**points, chosen=table["chosen"]),
+    }
 
 
 def parse_languages(langs: str) -> Languages:
@@ -194,9 +217,9 @@ def _find_problems(values: Mapping[str, Any]) -> list[str]:
     problems += [f"files lacks {name}" for name in missing]
     if (dtype := values["default_precision"]) not in values["graphs"]:
         problems.append(f"there is no graph of the default precision {dtype}")
-    calibration = values["calibration"]
-    if len(calibration["scores"]) != len(calibration["probabilities"]):
-        problems.append("calibration has more scores than probabilities, or fewer")
+    for each in (values, *values["readings"].values()):
+        if len(each["calibration"]["scores"]) != len(each["calibration"]["probabilities"]):
+            problems.append("calibration has more scores than probabilities, or fewer")
     if sum(info["size"] for info in values["files"].values()) > _MAX_BYTES:
         problems.append(f"files are more than {_MAX_BYTES:,} bytes together")
     if len({name.lower() for name in values["files"]}) < len(values["files"]):
@@ -271,6 +294,14 @@ def _check_graphs(value: Any) -> Iterator[str]:
     yield from _must_have(dict.fromkeys(value, _FILE_NAME))(value)
 
 
+def _check_readings(value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not set(value) <= set(READS):
+        yield f"must have none but the keys {', '.join(READS)}"
+        return
+    checks = {name: _CHECKS[name] for name in ("thresholds", "calibration")}
+    yield from _must_have(dict.fromkeys(value, _must_have(checks)))(value)
+
+
 _TEXT = _must_be("text", lambda v: isinstance(v, str))
 _BOOL = _must_be("true or false", lambda v: isinstance(v, bool))
 _OBJECT = _must_be("an object", lambda v: isinstance(v, dict))
@@ -295,6 +326,8 @@ _CHECKS: dict[str, _Check] = {
     ),
     "thresholds": _must_have({**dict.fromkeys(OPTIMIZE_FOR, _FRACTION), "chosen": _TEXT}),
     "calibration": _must_have({"scores": _RISING, "probabilities": _RISING, "chosen": _TEXT}),
+    "read": _must_be(f"empty, {' or '.join(READS)}", lambda v: v in ("", *READS)),
+    "readings": _check_readings,
     "model": _OBJECT,
     "training": _OBJECT,
     "measured": _OBJECT,

@@ -76,7 +76,7 @@ def run_align(flags: AlignFlags) -> int | None:
         from ..bundle.languages import guess_pair
 
         langs = "-".join(guess_pair(str(flags.src), flags.tgt) or ()) or None
-    names = ("model", "backend", "dtype", "threshold", "gpu_memory", "devices")
+    names = ("model", "read", "backend", "dtype", "threshold", "gpu_memory", "devices")
     load = {
         "langs": langs,
         "symmetrize": mode,

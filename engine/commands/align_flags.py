@@ -87,6 +87,9 @@ class AlignFlags(CorpusOptions, CommonFlags):
         None, "Which installed model, like de-en, or en-de: turned round.", metavar="SRC-TGT")
     list_models: bool = model_flag(
         False, "Name the installed models and their languages, and exit.")
+    read: Literal["prior", "posterior"] | None = model_flag(
+        None, "What of a Mask-Align is the alignment: its attention before it knows the word, or "
+        "after [default: the bundle's choice, mostly posterior].")
     backend: Literal["auto", "trt", "trt-rtx", "cuda", "cpu"] = model_flag(
         "auto", "What runs the model [default: auto, the fastest that works].")
     dtype: Literal["fp32", "fp16", "int8"] | None = model_flag(

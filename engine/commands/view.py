@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -57,6 +57,10 @@ class ViewFlags(CommonFlags):
     langs: str | None = model_flag(
         None, "Or with the installed one for these languages, like de-en.", metavar="SRC-TGT"
     )
+    read: Literal["prior", "posterior"] | None = model_flag(
+        None, "What of a Mask-Align is shown: its attention before it knows the word, or after "
+        "[default: the bundle's choice].",
+    )  # fmt: skip
     gold: str | None = page_flag(
         None, "Gold links (talp or NAACL): shows what is wrong.", metavar="FILE"
     )
@@ -125,7 +129,7 @@ def _align_page(flags: ViewFlags) -> Page:
     from ..view.page_content import make_model_page
 
     bundle = find_bundle(flags.model, flags.langs, flag="--langs", ways="give one with -m")
-    aligner = Aligner.load(bundle.path, langs=flags.langs)
+    aligner = Aligner.load(bundle.path, langs=flags.langs, read=flags.read)
     collector = ReportCollector(flags.sample or None)
     reader = aligner.open_reader(ParallelFiles(flags.src, flags.tgt), CorpusOptions())
     for done in aligner.align_chunks(reader.read_chunks(), [collector]):

@@ -59,7 +59,7 @@ The default dtype is {manifest.default_dtype}.
 |---|---|---|
 {threshold_rows(manifest)}
 
-Thresholds: {manifest.thresholds.chosen}.
+{describe_reading(manifest)}Thresholds: {manifest.thresholds.chosen}.
 Probabilities: {manifest.calibration.chosen}.
 """
 
@@ -117,6 +117,21 @@ def threshold_rows(manifest: Manifest) -> str:
 
 
 # ---- in words ----
+
+
+def describe_reading(manifest: Manifest) -> str:
+    """Tell how the model is read, and what the other way is for; nothing if there is one only."""
+    if not manifest.read:
+        return ""
+    ways = {
+        "prior": "prior: the attention of a word before the model knows which word it is",
+        "posterior": "posterior: the same attention, after the word is known (Bayes' rule)",
+    }
+    others = "".join(
+        f"With `--read {name}` ({ways[name]}) the threshold is {other.thresholds.aer:.4g}.\n"
+        for name, other in manifest.readings.items()
+    )
+    return f"Weights are read as {ways[manifest.read]}.\n{others}"
 
 
 def describe_quality(manifest: Manifest) -> str:

@@ -17,6 +17,7 @@ from ...engine.types import Link
 from ...trainer.networks.weights import Network
 from ..graph.dtypes import convert_to_fp16, convert_to_int8, find_ranges
 from .probe import Probe, find_probe_links, make_feeds
+from .readings import read_graph_as
 from .verification import check_onnx, verify_graph
 
 LEAST_PAIRS = 50  # fewer say too little about links
@@ -50,6 +51,7 @@ class DtypeConverter:
     threshold: float
     named: Collection[str]  # dtypes that the user asked for
     report: Callable[[str], None]
+    read: str = ""  # how the model is read
     int8_is_good: bool = False
 
     def convert(self, dtype: str) -> tuple[onnx.ModelProto, Measures] | None:
@@ -58,13 +60,14 @@ class DtypeConverter:
         try:
             graph = convert_to_fp16(self.graph) if dtype == "fp16" else self._make_int8()
             check_onnx(graph, dtype)
-            worst = verify_graph(self.model, graph, dtype, self.max_length, self.probe)
+            shown = read_graph_as(graph, self.read)
+            worst = verify_graph(self.model, shown, dtype, self.max_length, self.probe)
         except MxError as error:
             if dtype in self.named:
                 raise
             self.report(f"{dtype} left out: {error}")
             return None
-        found = {"largest_difference": worst.value, **self._measure_links(graph)}
+        found = {"largest_difference": worst.value, **self._measure_links(shown)}
         measured = round_measures(found)
         numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in measured.items())
         self.report(f"{dtype}: {numbers}")
@@ -102,7 +105,7 @@ class DtypeConverter:
 
     @cached_property
     def _exact_links(self) -> list[set[Link]]:
-        return self._find_links(self.graph)
+        return self._find_links(read_graph_as(self.graph, self.read))
 
     def _measure_aer(self, graph: onnx.ModelProto) -> Measures:
         if self.gold is None or not self.gold.is_real:
@@ -113,7 +116,7 @@ class DtypeConverter:
     @cached_property
     def baseline(self) -> Measures:
         """AER of fp32, if there is real gold."""
-        return self._measure_aer(self.graph)
+        return self._measure_aer(read_graph_as(self.graph, self.read))
 
 
 def round_measures(values: Measures) -> Measures:

@@ -157,7 +157,7 @@ class _Quantizer:
 
         With the range of x as low:high, x ≈ (x₈ - zero) · step for x₈ in 0:255.
         """
-        x, weight, bias = node.input
+        x, weight, *bias = node.input
         low, high = self.ranges[x]
         step = max(high - low, 1e-6) / 255
         zero = np.uint8(np.clip(round(-low / step), 0, 255))
@@ -170,7 +170,14 @@ class _Quantizer:
             steps = np.maximum(np.abs(values).max(axis=1), 1e-12) / _WEIGHT_LIMIT
             self.store(f"{weight}.int8", np.round(values / steps[:, None]).astype(np.int8).T)
             self.store(f"{weight}.scale", steps.astype(np.float32))
-        given = [f"{x}.int8", f"{weight}.int8", scale, f"{weight}.scale", offset, "", bias]
+        given = [
+            f"{x}.int8",
+            f"{weight}.int8",
+            scale,
+            f"{weight}.scale",
+            offset,
+            *(["", *bias] if bias else []),
+        ]
         kind = "MatMulIntegerToFloat"
         return [*nodes, make_node(kind, given, node.output, node.name, domain=_MICROSOFT)]
 

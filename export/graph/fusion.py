@@ -9,6 +9,10 @@ and one with a kernel of that name runs it instead. Does not need torch.
                                               each row's own key and those beyond `lengths`
     LeakyAttention(q, k, null_key, mask)      head-mean weights (B, T, S) and NULL's (B, T)
     CrossAttention(q, k, mask)                head-mean weights (B, T, S), without NULL
+    NormGradient(x, gradient, gain)           the gradient for x, given that of its layer norm
+    LeakyPosterior(weights, null, gradient, updates, null_update, mask)
+                                              softmax(log weights + g·o) (B, T, S), and NULL's
+    Posterior(weights, gradient, updates, mask)   the same without NULL
     Symmetrize(fwd, bwd, src_lengths, tgt_lengths)
                                               harmonic mean, fwd and bwd, (B, S, T), zero outside
 
@@ -51,6 +55,17 @@ _SCORES = """$split
     real_mask = Cast <to = 1> (mask)
     seen = Add (real, real_mask)
     over_heads = Constant <value = int64[1] {1}> ()"""
+_BAYES = """least = Constant <value = float {1e-9}> ()
+    one = Constant <value = int64[1] {1}> ()
+    some = Max (weights, least)
+    log = Log (some)
+    turned = Transpose <perm = [0, 2, 1]> (updates)
+    product = MatMul (gradient, turned)
+    likely = Cast <to = 1> (product)
+    both = Add (log, likely)
+    real_mask = Cast <to = 1> (mask)
+    mask3 = Squeeze (real_mask, one)
+    seen = Add (both, mask3)"""
 
 # Larger bodies first: StaticAttention contains MaskedAttention. Not plain "Attention": the TensorRT
 # parser takes an op of that name for the standard one, whatever its domain.
@@ -96,6 +111,53 @@ CrossAttention <heads> (q, k, mask) => (weights) {
     weights = ReduceMean <keepdims = 0> (each, over_heads)
 }
 
+NormGradient (x, gradient, gain) => (out) {
+    last = Constant <value = int64[1] {-1}> ()
+    real = Cast <to = 1> (x)
+    level = ReduceMean (real, last)
+    centred = Sub (real, level)
+    squared = Mul (centred, centred)
+    variance = ReduceMean (squared, last)
+    epsilon = Constant <value = float {1e-5}> ()
+    steady = Add (variance, epsilon)
+    deviation = Sqrt (steady)
+    unit = Div (centred, deviation)
+    gained = Mul (gradient, gain)
+    scaled = Cast <to = 1> (gained)
+    product = Mul (scaled, unit)
+    along = ReduceMean (product, last)
+    scaled_level = ReduceMean (scaled, last)
+    flat = Sub (scaled, scaled_level)
+    lost = Mul (unit, along)
+    rest = Sub (flat, lost)
+    divided = Div (rest, deviation)
+    out = CastLike (divided, x)
+}
+
+LeakyPosterior (weights, null, gradient, updates, null_update, mask) => (shares, null_share) {
+    $bayes
+    null_vector = Unsqueeze (null_update, one)
+    null_product = MatMul (gradient, null_vector)
+    null_likely = Cast <to = 1> (null_product)
+    two = Constant <value = int64[1] {2}> ()
+    null3 = Unsqueeze (null, two)
+    null_some = Max (null3, least)
+    null_log = Log (null_some)
+    null_both = Add (null_log, null_likely)
+    all = Concat <axis = -1> (null_both, seen)
+    each = Softmax <axis = -1> (all)
+    zero = Constant <value = int64[1] {0}> ()
+    end = Constant <value = int64[1] {9223372036854775807}> ()
+    shares = Slice (each, one, end, two)
+    null_share3 = Slice (each, zero, one, two)
+    null_share = Squeeze (null_share3, two)
+}
+
+Posterior (weights, gradient, updates, mask) => (posterior) {
+    $bayes
+    posterior = Softmax <axis = -1> (seen)
+}
+
 Symmetrize (fwd, bwd, src_lengths, tgt_lengths) => (scores, fwd_st, bwd_st) {
     zero = Constant <value = int64 {0}> ()
     one = Constant <value = int64 {1}> ()
@@ -137,7 +199,8 @@ def make_functions(width: int, heads: int) -> list[onnx.FunctionProto]:
     sizes = {"width": width, "heads": heads, "head_width": width // heads}
     header = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     text = _FUNCTIONS
-    for parts in ({"attend": _ATTEND, "scores": _SCORES}, {"split": _SPLIT}, sizes):
+    bodies = {"attend": _ATTEND, "scores": _SCORES, "bayes": _BAYES}
+    for parts in (bodies, {"split": _SPLIT}, sizes):
         text = Template(text).safe_substitute(parts)
     return [parser.parse_function(header + function) for function in text.split("\n\n")]
 
@@ -157,6 +220,9 @@ def count_expected(config: ModelConfig) -> dict[str, int]:
         "StaticAttention": 2 * layers if config.masked else 0,
         "LeakyAttention": 2 if config.leaky else 0,
         "CrossAttention": 0 if config.leaky else 2,
+        "NormGradient": 4,
+        "LeakyPosterior": 2 if config.leaky else 0,
+        "Posterior": 0 if config.leaky else 2,
         "Symmetrize": 1,
     }
     return {name: count for name, count in counts.items() if count}

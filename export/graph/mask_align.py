@@ -1,7 +1,8 @@
 """Mask-Align as a plain ONNX graph, built from the trained weights op by op.
 
-Builds what alignment needs of `trainer.networks.mask_align` and nothing else: no prediction, no
-last feed-forward, no values of the last cross-attention.
+Builds what alignment needs of `trainer.networks.mask_align` and nothing else. What is read is the
+posterior, without the vocabulary; the engine takes it out again for `--read prior`, which needs
+neither the last feed-forward nor the values of the last cross-attention.
 """
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from ...trainer.config import ModelConfig
+from ...trainer.networks.posterior import LEAST_PRIOR, RAMP
 from .builder import NetworkBuilder, SideValues, Weights
 
 # (B, L, H, K) to heads: rows of queries and values (B, H, L, K), columns of keys (B, H, K, L).
@@ -135,7 +137,9 @@ class MaskAlignGraph(NetworkBuilder):
                 if self.config.cross == "all":
                     h = self.cross_attention(f"{name}.cross.{layer}", h, side, source, source_side)
                 h = self.feed_forward(h, f"{name}.feed_forward.{layer}")
-        return self.cross_weights(f"{name}.cross.{last}", h, side, source, source_side)
+        cross = f"{name}.cross.{last}"
+        weights, null = self.cross_weights(cross, h, side, source, source_side)
+        return self.build_posterior(name, h, (weights, null), side, source, source_side)
 
     def shift_words(self, name: str, side: SideValues) -> str:
         """Add what an autoregressive decoder starts with: the begin vector, then all words but the
@@ -228,6 +232,133 @@ class MaskAlignGraph(NetworkBuilder):
         weights = self.op("Slice", mean, first, end, self.ints(2))
         nulls = self.op("Slice", mean, self.ints(0), first, self.ints(2))
         return weights, self.op("Squeeze", nulls, self.ints(2))
+
+    # ---- posterior ----
+
+    def build_posterior(
+        self,
+        name: str,
+        before: str,
+        prior: tuple[str, str],
+        side: SideValues,
+        source: str,
+        source_side: SideValues,
+    ) -> tuple[str, str]:
+        """Add Q (B, T, S) and NULL's (B, T), "" if not leaky; see `trainer.networks.posterior`."""
+        weights, null = prior
+        updates = self.build_updates(name, source, source_side)
+        mixed = self.op("MatMul", self.op("CastLike", weights, updates), updates)
+        null_update = ""
+        if self.config.leaky:
+            null_update = self.weight(f"{name}.null_update", self.null_update(name))
+            share = self.op("Unsqueeze", self.op("CastLike", null, updates), self.ints(2))
+            mixed = self.op("Add", mixed, self.op("Mul", share, null_update))
+        point = self.op("Add", before, self.flatten_rows(mixed))
+        gradient = self.op("Reshape", self.build_gradient(name, point, side), side.shape3)
+        return self.apply_bayes(weights, null, gradient, updates, null_update, source_side)
+
+    def merge_output(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return W_O W_V and W_O b_V + b_O: values and their output in one product."""
+        cross = f"{name}.cross.{self.config.decoder_layers - 1}"
+        out, value = self.trained[f"{cross}.out.weight"], self.trained[f"{cross}.value.weight"]
+        bias = out @ self.trained[f"{cross}.value.bias"] + self.trained[f"{cross}.out.bias"]
+        return out @ value, bias
+
+    def null_update(self, name: str) -> np.ndarray:
+        """Return W_O v_NULL + b_O."""
+        cross = f"{name}.cross.{self.config.decoder_layers - 1}"
+        out, bias = (self.trained[f"{cross}.out.{kind}"] for kind in ("weight", "bias"))
+        return out @ self.trained[f"{cross}.null_value"] + bias
+
+    def build_updates(self, name: str, source: str, source_side: SideValues) -> str:
+        """Add o (B, S, D), what the cross-attention adds if it looks at one piece alone."""
+        weight, bias = self.merge_output(name)
+        given = (
+            self.weight(f"{name}.update.weight", weight),
+            self.weight(f"{name}.update.bias", bias),
+        )
+        return self.op("Reshape", self.op("Gemm", source, *given, transB=1), source_side.shape3)
+
+    def build_gradient(self, name: str, point: str, side: SideValues) -> str:
+        """Add g (B·T, D): how the score of a row's own piece changes with the update."""
+        last = self.config.decoder_layers - 1
+        cross, part = f"{name}.cross.{last}", f"{name}.feed_forward.{last}"
+        x = point if self.pre else self.norm(point, f"{cross}.norm")
+        up = self.linear(self.norm_before(x, f"{part}.norm"), f"{part}.up")
+        y = self.op("Add", x, self.linear(self.op("Relu", up), f"{part}.down"))
+        # The words of the graph are √D times e: the gain of the norm makes up for it.
+        wanted = self.flatten_rows(self.op("Sub", side.words, self.mean_word(side)))
+        root = self.config.width**-0.5
+        outer = f"{name}.norm" if self.pre else f"{part}.norm"
+        gradient = self.norm_gradient(y, wanted, outer, root)
+        through = self.op("Mul", self.transposed(gradient, f"{part}.down"), self.open_share(up))
+        through = self.transposed(through, f"{part}.up")
+        if self.pre:
+            return self.op("Add", gradient, self.norm_gradient(x, through, f"{part}.norm"))
+        return self.norm_gradient(point, self.op("Add", gradient, through), f"{cross}.norm")
+
+    def mean_word(self, side: SideValues) -> str:
+        """Add ē √D of a side's vocabulary."""
+        table = self.producer_table(side)
+        mean = self.trained[table].mean(0) * np.float32(self.config.width**0.5)
+        return self.weight(f"{table}.mean", mean.astype(np.float32))
+
+    def producer_table(self, side: SideValues) -> str:
+        own = side.lengths == "tgt_lengths" and not self.config.joint_vocab
+        return "tgt_embedding.weight" if own else "src_embedding.weight"
+
+    def open_share(self, up: str) -> str:
+        """Add how far each ReLU is open, from 0 to 1."""
+        return self.op("HardSigmoid", up, alpha=1 / RAMP, beta=0.5)
+
+    def transposed(self, x: str, name: str) -> str:
+        """Add x W: the way back through a linear map."""
+        weight = self.weight(f"{name}.back.weight", self.trained[f"{name}.weight"].T)
+        return self.op("Gemm", x, weight, transB=1)
+
+    def norm_gradient(self, x: str, gradient: str, name: str, scale: float = 1.0) -> str:
+        """Add the gradient for x (B·L, D), given that of norm(x), which is `scale` too large."""
+        gain = self.trained[f"{name}.weight"] * np.float32(scale)
+        gain = self.weight(f"{name}.gain" if scale == 1.0 else f"{name}.gain.words", gain)
+        real = self.op("Cast", x, to=TensorProto.FLOAT)
+        centred = self.op("Sub", real, self.op("ReduceMean", real, self.ints(-1)))
+        square = self.op("ReduceMean", self.op("Mul", centred, centred), self.ints(-1))
+        steady = self.op("Add", square, self.scalar(1e-5, np.float32))
+        deviation = self.op("Sqrt", steady)
+        unit = self.op("Div", centred, deviation)
+        scaled = self.op("Cast", self.op("Mul", gradient, gain), to=TensorProto.FLOAT)
+        along = self.op("ReduceMean", self.op("Mul", scaled, unit), self.ints(-1))
+        level = self.op("Sub", scaled, self.op("ReduceMean", scaled, self.ints(-1)))
+        rest = self.op("Sub", level, self.op("Mul", unit, along))
+        return self.op("CastLike", self.op("Div", rest, deviation), x)
+
+    def apply_bayes(
+        self,
+        weights: str,
+        null: str,
+        gradient: str,
+        updates: str,
+        null_update: str,
+        source_side: SideValues,
+    ) -> tuple[str, str]:
+        """Add softmax(log W + g·o) over the pieces of the source, and NULL if there is one."""
+        least = self.scalar(LEAST_PRIOR, np.float32)
+        turned = self.op("Transpose", updates, perm=(0, 2, 1))
+        likely = self.op("Cast", self.op("MatMul", gradient, turned), to=TensorProto.FLOAT)
+        logs = self.op("Add", self.op("Log", self.op("Max", weights, least)), likely)
+        mask = self.op("Cast", source_side.mask, to=TensorProto.FLOAT)
+        seen = self.op("Add", logs, self.op("Squeeze", mask, self.ints(1)))
+        if not self.config.leaky:
+            return self.op("Softmax", seen, axis=-1), ""
+        column = self.op("Unsqueeze", null_update, self.ints(1))
+        null_likely = self.op("Cast", self.op("MatMul", gradient, column), to=TensorProto.FLOAT)
+        null_logs = self.op("Log", self.op("Max", self.op("Unsqueeze", null, self.ints(2)), least))
+        both = self.op("Concat", self.op("Add", null_logs, null_likely), seen, axis=-1)
+        shares = self.op("Softmax", both, axis=-1)
+        first, end = self.ints(1), self.ints(np.iinfo(np.int64).max)
+        posterior = self.op("Slice", shares, first, end, self.ints(2))
+        nulls = self.op("Slice", shares, self.ints(0), first, self.ints(2))
+        return posterior, self.op("Squeeze", nulls, self.ints(2))
 
     def mean_over_heads(self, x: str) -> str:
         return self.op("ReduceMean", x, self.ints(1), keepdims=0)

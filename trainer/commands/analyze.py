@@ -57,6 +57,10 @@ class AnalyzeFlags(CommonFlags):
     gold_src: str | None = _file(None, "Sentences with gold links, source side.")
     gold_tgt: str | None = _file(None, "Sentences with gold links, target side.")
     gold: str | None = _file(None, "Their links [default of all three: the run's own].")
+    read: str | None = flag(
+        None, "What is the alignment: prior, posterior, exact; of a run also layer=N, shift "
+        "[default: the model's].", group="Input", metavar="WHAT",
+    )  # fmt: skip
     threshold: float | None = flag(
         None, "Lowest score of a link [default: the model's].",
         group="Input", metavar="T", minimum=0, maximum=1, above=True,
@@ -80,9 +84,9 @@ def run_analyze(flags: AnalyzeFlags) -> None:
     gold = read_gold_set(flags, path if is_run else None)
     weigh: Any
     if is_run:
-        weigh, threshold = load_observer(path)
+        weigh, threshold = load_observer(path, flags.read)
     else:
-        aligner = Aligner.load(path, backend="cpu")
+        aligner = Aligner.load(path, read=flags.read, backend="cpu")
         weigh, threshold = aligner.soft, float(aligner.rule.threshold or 0)
     threshold = flags.threshold or threshold
     if flags.maps and max(flags.maps) > len(gold.src):
@@ -118,7 +122,7 @@ def read_gold_set(flags: AnalyzeFlags, run: Path | None) -> "GoldPairs":
     return read_gold_pairs(named.gold_src, named.gold_tgt, named.gold)
 
 
-def load_observer(run: Path) -> "tuple[Observer, float]":
+def load_observer(run: Path, read: str | None) -> "tuple[Observer, float]":
     """Load a run's network; return what weighs a pair, and the run's threshold."""
     import torch
 
@@ -127,7 +131,7 @@ def load_observer(run: Path) -> "tuple[Observer, float]":
     from ..networks.weights import load_network
 
     torch.set_num_threads(1)  # one pair at a time is too little work for more
-    model, config = load_network(run)
+    model, config = load_network(run, read)
     return Observer(model, load_tokenizers(run, config)), config.train.threshold
 
 

@@ -27,7 +27,8 @@ def measure_prediction(model: MaskAlign, cache: TokenCache, device: torch.device
     correct = pieces = 0
     nll = 0.0
     for batch in evaluation_batches(cache, BUDGET, device):
-        outputs = model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
+        inputs = batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths
+        outputs = model(*inputs, read="prior")  # what predicts does not depend on it
         sides = ((batch.tgt, batch.tgt_lengths, 1), (batch.src, batch.src_lengths, 0))
         for output, (ids, lengths, side) in zip(outputs, sides, strict=True):
             real = valid_places(lengths, ids.shape[1])

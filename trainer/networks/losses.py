@@ -7,6 +7,8 @@
     L_ent    -Σ_ij W̃_ij log W̃_ij,  W̃_ij = (W_ij + λ) / Σ_j (W_ij + λ)
     L_guide  -Σ_i log Σ_j∈links(i) W_ij; not in the paper: links of a teacher, faded out
 
+With `learn_on` posterior, L_agree and L_guide have Q of `posterior.py` in place of W.
+
 The functions sum over a batch. The classes divide by the counts of the whole optimizer step
 (`Totals`), so that micro-batches and devices add up to exactly the loss of one large batch.
 Shapes: B pairs, S source pieces, T target pieces, N pieces to predict, V vocabulary, D width.
@@ -139,7 +141,8 @@ class MaskAlignLoss(nn.Module):
     def forward(self, batch: TrainingBatch, totals: Totals, guidance_weight: float) -> Tensor:
         """Return the values of `terms`, (6,); the first is what is minimised."""
         config = self.config
-        fwd, bwd = self.model(batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths)
+        sides = batch.src, batch.src_lengths, batch.tgt, batch.tgt_lengths
+        fwd, bwd = self.model(*sides, read=config.learn_on)
         src = valid_places(batch.src_lengths, batch.src.shape[1])
         tgt = valid_places(batch.tgt_lengths, batch.tgt.shape[1])
         smoothing = config.label_smoothing
@@ -148,8 +151,8 @@ class MaskAlignLoss(nn.Module):
         nll_fwd, nll_bwd = nll_fwd / totals.tgt_pieces, nll_bwd / totals.src_pieces
         agreement = agreement_loss(fwd.weights, bwd.weights) / totals.cells
         cells = tgt[:, :, None] & src[:, None, :]
-        entropy_fwd = entropy_loss(fwd.weights, cells, config.entropy_lambda)
-        entropy_bwd = entropy_loss(bwd.weights, cells.mT, config.entropy_lambda)
+        entropy_fwd = entropy_loss(fwd.prior, cells, config.entropy_lambda)
+        entropy_bwd = entropy_loss(bwd.prior, cells.mT, config.entropy_lambda)
         # The paper averages the entropy over rows, the authors' code over cells.
         by_rows = config.entropy_norm == "rows"
         entropy_fwd = entropy_fwd / (totals.tgt_pieces if by_rows else totals.cells)

@@ -9,6 +9,9 @@ In the paper's notation, for the direction that predicts the target y from the s
     (4) prediction            P(y_i | y_≠i, x) = softmax(h_i E_tgtᵀ); see `losses.py`
     (5) alignment             S_ij = 2 W_fwd[i,j] W_bwd[j,i] / (W_fwd[i,j] + W_bwd[j,i])
 
+(5) may read other weights than W: the posterior, (6) in `posterior.py`, or those of other layers or
+rows; `Decoder.read_out` has them all.
+
 w are embeddings times √D, p sinusoidal positions. A piece y_i enters only through K and V, and row
 i never attends to key i, so h_i depends on all of y but y_i.
 
@@ -24,16 +27,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...engine.errors import MxError
 from ..config import ModelConfig
+from .posterior import apply_bayes, closed_likelihood, exact_likelihood, value_updates
 
 
 @dataclass(frozen=True)
 class Attention:
     """What one direction says: `weights[b, i, j]` is how much target piece i looks at source j."""
 
-    weights: Tensor  # (B, T, S), W of (3); zero outside the sentences
-    null: Tensor  # (B, T), the weight on NULL: 1 - Σ_j W_ij; zero without leaky attention
+    weights: Tensor  # (B, T, S), as they are read: W of (3) or another; zero outside the sentences
+    null: Tensor  # (B, T), the weight on NULL: 1 - Σ_j weights; zero without leaky attention
     hidden: Tensor  # (B, T, D), h of (4), which predicts the target pieces
+    prior: Tensor  # (B, T, S), W of (3)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The pieces that a direction predicts: the posterior is about them."""
+
+    ids: Tensor  # (B, T)
+    table: Tensor  # (V, D), E
+
+
+def choose_layer(read: str, layers: int) -> int:
+    """Return the number of the cross-attention that is read: the last, or that of `layer=-2`."""
+    number = int(read.partition("=")[2] or -1)
+    if not -layers <= number < layers:
+        raise MxError(f"--read {read}: there are {layers} layers with cross-attention")
+    return number
 
 
 def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
@@ -217,6 +239,7 @@ class Decoder(nn.Module):
         )
         self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(layers))
         self.norm = nn.LayerNorm(width) if config.norm == "pre" else nn.Identity()
+        self.last_layer = str(layers - 1)
         if not config.masked:
             self.begin = nn.Parameter(torch.randn(width) * width**-0.5)
 
@@ -227,11 +250,13 @@ class Decoder(nn.Module):
         lengths: Tensor,
         source: Tensor,
         source_lengths: Tensor,
+        read: str,
+        predicted: Predicted,
     ) -> Attention:
-        """Return W, NULL and h of each target piece.
+        """Return weights, NULL and h of each target piece.
 
         `embedded` (B, T, D) is w of the target, `start` (T, D) is p (and the side vector if tied),
-        `source` (B, S, D) what the encoder made of the source.
+        `source` (B, S, D) what the encoder made of the source; `read` is as in the settings.
         """
         size = embedded.shape[1]
         mask, alone = self.attention_mask(lengths, size)
@@ -244,18 +269,54 @@ class Decoder(nn.Module):
             # Row i starts with the piece before it, the first row with a learned beginning.
             begin = self.begin.expand(len(embedded), 1, -1).to(embedded.dtype)
             h = torch.cat([begin, embedded[:, :-1]], dim=1) + start
+        seen: list[tuple[Tensor, Tensor]] = []  # weights and NULL of the cross-attentions, in order
         for layer, attention in enumerate(self.attention):
             pair = key_values[layer] if self.config.masked else self.own_key_value(layer, h)
             k, v = (split_heads(part, self.config.heads) for part in pair.chunk(2, -1))
-            h = attention(h, k, v, mask, alone)
+            before = h = attention(h, k, v, mask, alone)
             if str(layer) in self.cross:
-                h, weights, null = self.cross[str(layer)](h, source, source_valid)
+                h, *found = self.cross[str(layer)](h, source, source_valid)
+                seen.append((found[0], found[1]))
             h = self.feed_forward[layer](h)
-        # With `cross` all, the weights are those of the last layer. Padding gets zeros: sums over
-        # a batch need no mask then.
+        prior = seen[-1][0]
+        if read in ("posterior", "exact"):
+            exact = read == "exact"
+            weights, null = self.read_posterior(
+                before, *seen[-1], source, source_valid, predicted, exact
+            )
+        else:
+            weights, null = seen[choose_layer(read, len(seen))]
+        # Padding gets zeros: sums over a batch need no mask then.
         rows = valid_places(lengths, size) & (source_lengths > 0)[:, None]
         cells = rows[:, :, None] & source_valid[:, None, :]
-        return Attention(weights * cells, null * rows, self.norm(h))
+        return Attention(weights * cells, null * rows, self.norm(h), prior * cells)
+
+    def read_posterior(
+        self,
+        before: Tensor,
+        weights: Tensor,
+        null: Tensor,
+        source: Tensor,
+        source_valid: Tensor,
+        predicted: Predicted,
+        exact: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return Q (B, T, S) of equation (6) and NULL's share (B, T), from W and what it weighs."""
+        updates = value_updates(self.cross[self.last_layer], source)
+        prior, valid = weights, source_valid
+        if self.config.leaky:
+            prior = torch.cat([null[..., None], weights], dim=-1)
+            valid = F.pad(source_valid, (1, 0), value=True)
+        ids, table = predicted.ids, predicted.table
+        if exact:
+            likelihood = exact_likelihood(self, before, updates, table, ids)
+        else:
+            wanted = F.embedding(ids, table) - table.mean(0)
+            likelihood = closed_likelihood(self, before, prior, updates, wanted)
+        posterior = apply_bayes(prior, likelihood, valid)
+        if self.config.leaky:
+            return posterior[..., 1:], posterior[..., 0]
+        return posterior, null
 
     def own_key_value(self, layer: int, h: Tensor) -> Tensor:
         """Project keys and values from the layer's own input, for the autoregressive decoder."""
@@ -336,22 +397,45 @@ class MaskAlign(nn.Module):
         return (self.bwd if side else self.fwd).encoder(words, lengths)
 
     def decode(
-        self, ids: Tensor, lengths: Tensor, side: int, source: Tensor, source_lengths: Tensor
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        side: int,
+        source: Tensor,
+        source_lengths: Tensor,
+        read: str,
     ) -> Attention:
         """Predict the pieces of a side from the encoded other one."""
+        shifted = read.startswith("shift")
+        if shifted:  # one row more: the one that has the last piece as its input
+            ids, lengths = F.pad(ids, (0, 1)), lengths + 1
         words, start = self.embed(ids, side)
         words = F.dropout(words, self.config.dropout, self.training)
         decoder = (self.fwd if side else self.bwd).decoder
-        return decoder(words, start, lengths, source, source_lengths)
+        predicted = Predicted(ids, self.table(side))
+        found = decoder(words, start, lengths, source, source_lengths, read, predicted)
+        if shifted:
+            rows = found.weights[:, 1:], found.null[:, 1:]
+            return Attention(*rows, found.hidden[:, :-1], found.prior[:, :-1])
+        return found
 
     def forward(
-        self, src: Tensor, src_lengths: Tensor, tgt: Tensor, tgt_lengths: Tensor
+        self,
+        src: Tensor,
+        src_lengths: Tensor,
+        tgt: Tensor,
+        tgt_lengths: Tensor,
+        read: str | None = None,
     ) -> tuple[Attention, Attention]:
-        """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T)."""
+        """Return both directions: `fwd` has weights (B, T, S), `bwd` (B, S, T).
+
+        They are read as the settings say, or as `read` does.
+        """
+        read = read or self.config.read
         source = self.encode(src, src_lengths, 0)
-        fwd = self.decode(tgt, tgt_lengths, 1, source, src_lengths)
+        fwd = self.decode(tgt, tgt_lengths, 1, source, src_lengths, read)
         source = self.encode(tgt, tgt_lengths, 1)
-        return fwd, self.decode(src, src_lengths, 0, source, tgt_lengths)
+        return fwd, self.decode(src, src_lengths, 0, source, tgt_lengths, read)
 
 
 def harmonic_mean(fwd: Tensor, bwd: Tensor) -> Tensor:

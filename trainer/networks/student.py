@@ -149,10 +149,8 @@ class Student(nn.Module):
         # Inside a word NULL is certain, so that the first piece decides.
         fwd_null = torch.where(tgt_words, fwd[..., 0], 1.0) * tgt_rows
         bwd_null = torch.where(src_words, bwd[..., 0], 1.0) * src_rows
-        return (
-            Attention(fwd[..., 1:] * cells, fwd_null, y),
-            Attention(bwd[..., 1:] * cells.transpose(1, 2), bwd_null, x),
-        )
+        fwd, bwd = fwd[..., 1:] * cells, bwd[..., 1:] * cells.transpose(1, 2)
+        return Attention(fwd, fwd_null, y, fwd), Attention(bwd, bwd_null, x, bwd)
 
 
 def softmax_both_ways(

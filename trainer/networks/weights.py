@@ -4,6 +4,7 @@ The only place that writes weights with torch, and that knows which kinds of net
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ...engine.errors import MxError
 from ...engine.storage import replace_path
-from ..config import ModelConfig, RunConfig, read_config
+from ..config import ModelConfig, RunConfig, check_config, read_config
 from .mask_align import MaskAlign
 from .student import Student
 
@@ -71,10 +72,16 @@ def check_trained(run: Path) -> None:
         raise MxError(f"{run} has no {MODEL}; is it a run folder with at least one validation?")
 
 
-def load_network(run: Path) -> tuple[Network, RunConfig]:
-    """Load the best network of a run folder, ready to align, and the run's settings."""
+def load_network(run: Path, read: str | None = None) -> tuple[Network, RunConfig]:
+    """Load the best network of a run folder, ready to align, and the run's settings.
+
+    `read` is the way to read it, if not that of the settings.
+    """
     check_trained(run)
     config = read_config(run / "config.json")
+    if read:
+        model = replace(config.model, read=read)
+        config = check_config(replace(config, model=model))
     model = make_network(config.model)
     load_weights(run / MODEL, model)
     return model.eval(), config

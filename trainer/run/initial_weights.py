@@ -21,7 +21,7 @@ from ..networks.weights import Network, assign_weights, load_network, make_netwo
 from .checkpoint import START
 
 # What the weights are bound to; dropout they are not.
-FIXED = {f.name for f in fields(ModelConfig)} - {"dropout", "src_vocab", "tgt_vocab"}
+FIXED = {f.name for f in fields(ModelConfig)} - {"dropout", "read", "src_vocab", "tgt_vocab"}
 FIXED |= {"vocab_size", "vocab_type", "lowercase", "fold_accents"}
 # By which the rates of the presets are divided: those are for random weights. Judged, not measured.
 GENTLE = 4
@@ -151,7 +151,7 @@ def start_settings(
         raise MxError(f"--start {name} is a {kind} model, but --preset {preset} is for {meant}")
     preset = preset or ("student" if kind == "student" else "compact")
     known, usual = flat_settings(old), resolve_config(preset).train
-    with_it = {key: known[key] for key in (*FIXED, "dropout")}
+    with_it = {key: known[key] for key in (*FIXED, "dropout", "read")}
     # Lower peak rates: what is known should not be gone before anything new is learned.
     rates = {"lr": usual.lr / GENTLE, "matrix_lr": usual.matrix_lr / GENTLE}
     return resolve_config(preset, with_it, rates, *overrides)

@@ -185,8 +185,9 @@ class PlanMaker:
         """
         graph = self.bundle.read_graph(self.dtype)
         path = self.cache.key_path(
-            bundle=self.bundle.digest, dtype=self.dtype, gpu=device.name,
-            capability=device.capability, package=self.api.package, version=self.api.version,
+            bundle=self.bundle.digest, read=self.bundle.manifest.read, dtype=self.dtype,
+            gpu=device.name, capability=device.capability,
+            package=self.api.package, version=self.api.version,
             classes=[astuple(one) for one in self.classes], workspace=_workspace_size(device),
         )  # fmt: skip
         kept = self._load_kept(path, graph)

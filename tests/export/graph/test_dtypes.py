@@ -34,7 +34,7 @@ def test_valid_and_close(variant: ModelConfig, make) -> None:
     onnx.shape_inference.infer_shapes(graph, strict_mode=True, data_prop=True)
     dtype = "fp16" if make is convert_to_fp16 else "int8"
     worst = verify_graph(random_model(variant), graph, dtype, 30, None)
-    assert worst.value < (0.01 if make is convert_to_fp16 else 0.25)
+    assert worst.value < (0.02 if make is convert_to_fp16 else 0.6)
 
 
 def test_half_the_size() -> None:

@@ -36,6 +36,8 @@ def test_the_counts_of_the_paper_model() -> None:
         "MaskedAttention": 12,
         "StaticAttention": 12,
         "LeakyAttention": 2,
+        "NormGradient": 4,
+        "LeakyPosterior": 2,
         "Symmetrize": 1,
     }
 

@@ -113,7 +113,7 @@ def test_the_same_content_gives_the_same_bytes(
 def test_the_bytes_of_the_format(folder: Path, files: dict[str, bytes]) -> None:
     assert {file.name for file in folder.iterdir()} == {*files, "manifest.json"}
     text = (folder / "manifest.json").read_bytes()
-    assert text.startswith(b'{\n  "format": "mx-bundle",\n  "version": 2,\n  "name": "de-en",\n')
+    assert text.startswith(b'{\n  "format": "mx-bundle",\n  "version": 3,\n  "name": "de-en",\n')
     assert text.endswith(b"}\n")
     stored = json.loads(text)["files"]["model.onnx"]
     assert stored == {"size": len(ONNX), "sha256": hashlib.sha256(ONNX).hexdigest()}
@@ -123,9 +123,15 @@ def test_the_bytes_of_the_format(folder: Path, files: dict[str, bytes]) -> None:
 def test_a_bundle_of_the_first_version_is_read(folder: Path) -> None:
     path = folder / "manifest.json"
     values = json.loads(path.read_bytes())
-    del values["tokenizer"]["fold_accents"]
+    del values["tokenizer"]["fold_accents"], values["read"], values["readings"]
     path.write_text(json.dumps({**values, "version": 1}), "utf-8")
     assert not Bundle.load(folder).manifest.tokenizer.fold_accents
+
+
+def test_a_bundle_that_can_be_read_one_way_only_says_so(folder: Path) -> None:
+    assert Bundle.load(folder).choose_reading(None).manifest.read == ""
+    with pytest.raises(BundleError, match="cannot be read as prior: there is one way only"):
+        Bundle.load(folder).choose_reading("prior")
 
 
 def test_a_zip_made_by_hand_from_the_folder(folder: Path, tmp_path: Path) -> None:
@@ -148,7 +154,7 @@ def test_files_may_be_links_because_their_hashes_are_checked(folder: Path, tmp_p
     ("values", "message"),
     [
         ({"format": "zip"}, "not a model bundle"),
-        ({"version": 3}, "version 3, but this mx-align reads up to 2; update"),
+        ({"version": 4}, "version 4, but this mx-align reads up to 3; update"),
         ({"version": "1"}, "no valid version"),
         ({"extra": 1}, "unknown 'extra'"),
         ({"max_length": 0}, "max_length must be a number of pieces"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from ....engine.aligner import Aligner
 from ....engine.bundle.bundle import Bundle
 from ....export import bundling
 from ....export.check import conversion, verification
@@ -53,10 +54,26 @@ def test_the_bundle(random_run: Path, exported: tuple[Path, Result]) -> None:
 
 def test_what_it_says(exported: tuple[Path, Result]) -> None:
     said = exported[1].stderr
-    assert "fused: 4 StaticAttention, 4 MaskedAttention, 2 LeakyAttention, 1 Symmetrize" in said
-    assert "fp32: largest difference from PyTorch" in said
+    assert "fused: 4 StaticAttention, 4 MaskedAttention, 2 LeakyAttention, " in said
+    assert "4 NormGradient, 2 LeakyPosterior, 1 Symmetrize" in said
+    assert "links of the posterior against those by the whole vocabulary: F1 " in said
+    assert "fp32 posterior: largest difference from PyTorch" in said
     assert "model.fp16.onnx 0." in said
     assert exported[1].stdout == ""
+
+
+def test_a_bundle_is_read_both_ways(exported: tuple[Path, Result]) -> None:
+    ways = ("prior", "posterior")
+    aligners = {way: Aligner.load(exported[0], read=way, backend="cpu") for way in ways}
+    soft = {way: aligner.soft("x1 x2 x3", "y1 y2").fwd for way, aligner in aligners.items()}
+    assert not np.allclose(soft["prior"], soft["posterior"])
+    assert "|read:prior|" in aligners["prior"].signature()
+    usual = Aligner.load(exported[0], backend="cpu")
+    assert usual.signature() == aligners["posterior"].signature()
+    kept = json.loads((exported[0] / "manifest.json").read_text())
+    prior = Bundle.load(exported[0]).choose_reading("prior")
+    assert prior.threshold() == kept["readings"]["prior"]["thresholds"]["aer"]
+    assert "posterior: the same attention" in prior.read_file("README.md").decode()
 
 
 def test_every_graph_gives_pytorch_scores(random_run: Path, exported: tuple[Path, Result]) -> None:

@@ -112,7 +112,7 @@ def test_the_objective_is_the_sum_of_the_terms_in_the_spec(norm):
     totals = Totals(int(s.sum()), int(t.sum()), int((s * t).sum()))
     values = MaskAlignLoss(model, config)(TrainingBatch(src, s, tgt, t), totals, 0.0)
     made = dict(zip(MaskAlignLoss.terms, values.tolist(), strict=True))
-    fwd, bwd = model(src, s, tgt, t)
+    fwd, bwd = model(src, s, tgt, t, read="prior")
 
     def nll(output, ids, lengths, table):
         logs = (output.hidden @ table.T).log_softmax(-1)

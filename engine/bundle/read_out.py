@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .protobuf import encode_field, read_fields
+from ..protobuf import encode_field, read_fields
 
 # Ops of ours that turn weights, and NULL's if there is NULL, into posteriors: their first inputs
 # are what their outputs are made of.

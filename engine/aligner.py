@@ -122,8 +122,7 @@ class Aligner:
                 "en-de" serves as well, turned round, and so does a given model that has these
                 languages the other way round. If there is none for them, files can still be
                 aligned, by statistics.
-            read: what of a Mask-Align is the alignment: "prior", its attention before it knows the
-                word, or "posterior", after; None takes the bundle's own.
+            read: "prior" or "posterior" of a Mask-Align; None takes the bundle's own.
             backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
             dtype: arithmetic, like "fp32"; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
@@ -480,9 +479,7 @@ class Aligner:
         parts = [f"mx-align|v:{__version__}"]
         if self.bundle and self.backend:
             turned = "|turned" if self.swapped else ""
-            parts.append(f"model:{self.bundle.name}#{self.bundle.digest[:8]}{turned}")
-            if read := self.bundle.manifest.read:
-                parts.append(f"read:{read}")
+            parts.append(f"model:{self.bundle.label}{turned}")
             parts.append(f"backend:{self.backend.name}|prec:{self.backend.dtype}")
         if self.statistics:
             parts.append(f"statistics:{self.statistics.n_learned}#{self.statistics.digest[:8]}")

@@ -124,6 +124,12 @@ class Bundle:
             return orders.get("-".join(parse_language_pair(langs)), 0)
         return 0
 
+    @property
+    def label(self) -> str:
+        """What signatures call it: its name, the beginning of its digest, and how it is read."""
+        read = f"|read:{self.manifest.read}" if self.manifest.read else ""
+        return f"{self.name}#{self.digest[:8]}{read}"
+
     def choose_reading(self, read: str | None) -> Bundle:
         """Return the bundle, to be read as "prior" or "posterior"; None takes its own way."""
         known = self.manifest

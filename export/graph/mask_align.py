@@ -291,19 +291,19 @@ class MaskAlignGraph(NetworkBuilder):
         root = self.config.width**-0.5
         outer = f"{name}.norm" if self.pre else f"{part}.norm"
         gradient = self.norm_gradient(y, wanted, outer, root)
-        through = self.op("Mul", self.transposed(gradient, f"{part}.down"), self.open_share(up))
-        through = self.transposed(through, f"{part}.up")
+        through = self.op("Mul", self.multiply_back(gradient, f"{part}.down"), self.open_share(up))
+        through = self.multiply_back(through, f"{part}.up")
         if self.pre:
             return self.op("Add", gradient, self.norm_gradient(x, through, f"{part}.norm"))
         return self.norm_gradient(point, self.op("Add", gradient, through), f"{cross}.norm")
 
     def mean_word(self, side: SideValues) -> str:
         """Add ē √D of a side's vocabulary."""
-        table = self.producer_table(side)
+        table = self.name_table(side)
         mean = self.trained[table].mean(0) * np.float32(self.config.width**0.5)
         return self.weight(f"{table}.mean", mean.astype(np.float32))
 
-    def producer_table(self, side: SideValues) -> str:
+    def name_table(self, side: SideValues) -> str:
         own = side.lengths == "tgt_lengths" and not self.config.joint_vocab
         return "tgt_embedding.weight" if own else "src_embedding.weight"
 
@@ -311,7 +311,7 @@ class MaskAlignGraph(NetworkBuilder):
         """Add how far each ReLU is open, from 0 to 1."""
         return self.op("HardSigmoid", up, alpha=1 / RAMP, beta=0.5)
 
-    def transposed(self, x: str, name: str) -> str:
+    def multiply_back(self, x: str, name: str) -> str:
         """Add x W: the way back through a linear map."""
         weight = self.weight(f"{name}.back.weight", self.trained[f"{name}.weight"].T)
         return self.op("Gemm", x, weight, transB=1)

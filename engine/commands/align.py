@@ -140,6 +140,10 @@ def _answer_json_lines(flags: AlignFlags, load: dict[str, Any]) -> int:
     from ..json_pairs.pipe import answer_stream
 
     aligner = Aligner.load(**load, threads=flags.threads)
+    if aligner.backend is None:
+        raise MxError(
+            f"{aligner.reason}; a line alone has no text to learn statistics from: {_WAYS}"
+        )
     options = AnswerOptions(flags.token_kind, one_based=flags.one_based, reverse=flags.reverse)
     with sys.stdin.buffer if flags.src == "-" else open(str(flags.src), "rb") as lines:
         n_lines, n_errors = answer_stream(
@@ -272,8 +276,8 @@ def _check_json_flags(flags: AlignFlags) -> None:
         raise MxError(f"--input-format jsonl reads plain text: `zcat -f {src} | mx-align - ...`")
     defaults = AlignFlags()
     names = (
-        "average", "scores", "write_tokenized", "report", "html", "shard", "ray", "separator",
-        "spm_src", "spm_tgt", "train_on_input", "chunk_pairs", "signature", "errors",
+        "average", "method", "scores", "write_tokenized", "report", "html", "shard", "ray",
+        "separator", "spm_src", "spm_tgt", "train_on_input", "chunk_pairs", "signature", "errors",
     )  # fmt: skip
     for name in names:
         if getattr(flags, name) != getattr(defaults, name):

@@ -19,6 +19,7 @@ from ..bundle.languages import parse_language
 from ..errors import InputError, MxError
 from ..json_pairs.answers import OFFSETS, TOKENS, AnswerOptions, answer_pairs, split_sentences
 from ..json_pairs.pipe import answer_lines
+from ..json_pairs.projection import EXAMPLE, POLICIES, project_pairs
 from ..json_pairs.requests import PairRequest, parse_json, parse_number, parse_pair
 from ..version import __version__
 from .limits import Limits, RefusedError, WorkQueue, read_body
@@ -60,6 +61,7 @@ class Question:
 
     aligner: Aligner
     langs: str
+    model: str
     options: AnswerOptions
 
     @property
@@ -71,7 +73,7 @@ class Question:
         """Return what the answer says about all pairs."""
         return {
             "langs": self.langs,
-            "model": self.aligner.bundle.name,
+            "model": self.model,
             "threshold": self.threshold,
             "signature": self.aligner.signature(),
         }
@@ -113,6 +115,11 @@ def make_app(service: Service) -> Starlette:
             return await _answer_lines(service, dict(request.query_params), body)
         return _json_response(await service.work.run(_answer_body, service, body))
 
+    async def project(request: Request) -> Response:
+        _content_type(request)
+        body = await read_body(request, service.limits)
+        return _json_response(await service.work.run(_project_body, service, body))
+
     async def tokenize(request: Request) -> Response:
         _content_type(request)
         body = await read_body(request, service.limits)
@@ -122,6 +129,7 @@ def make_app(service: Service) -> Starlette:
         ("GET", "/", show_page), ("GET", "/health", tell_health), ("GET", "/models", list_models),
         ("GET", "/metrics", show_metrics), ("GET", "/openapi.json", show_openapi),
         ("POST", "/align", align), ("POST", "/tokenize", tokenize),
+        ("POST", "/project", project),
     ]  # fmt: skip
     return Starlette(
         routes=[
@@ -216,11 +224,7 @@ def _parse_align(service: Service, value: Any) -> tuple[Question, list[PairReque
         rows = [{name: value[name] for name in ("src", "tgt", "id") if name in value}]
     if not isinstance(rows, list):
         raise InputError('"pairs" must be a list of objects')
-    if len(rows) > service.limits.pairs:
-        raise RefusedError(
-            413,
-            f"{len(rows):,} pairs, more than {service.limits.pairs:,} in one body; send JSON lines",
-        )
+    _check_count(service, rows)
     return _parse_question(service, value), [parse_pair(row) for row in rows]
 
 
@@ -233,7 +237,7 @@ def _parse_question(service: Service, value: dict[str, Any]) -> Question:
         if value.get(name, choices[0]) not in choices:
             shown = ", ".join(map(json.dumps, choices))
             raise InputError(f'"{name}" must be one of {shown}, not {value[name]!r}')
-    aligner, pair = service.models.get_aligner(langs)
+    aligner, pair, model = service.models.get_aligner(langs)
     if value.get("threshold") is not None:
         threshold = parse_number(value["threshold"], "threshold", 0, 1)
         aligner = replace(
@@ -244,7 +248,7 @@ def _parse_question(service: Service, value: dict[str, Any]) -> Question:
         tokens=value.get("tokens", "raw"), offsets=value.get("offsets", "codepoints"),
         soft=value.get("soft", False), languages=(src, tgt),
     )  # fmt: skip
-    return Question(aligner, pair, options)
+    return Question(aligner, pair, model, options)
 
 
 async def _answer_lines(service: Service, query: dict[str, str], body: bytes) -> Response:
@@ -291,6 +295,37 @@ def _answer_body(service: Service, body: bytes) -> str:
     service.metrics.count_pairs(len(pairs))
     about = json.dumps(question.describe())
     return f'{about[:-1]}, "results": [{", ".join(answers)}]}}'
+
+
+def _project_body(service: Service, body: bytes) -> str:
+    """Return labels or markup carried over."""
+    value = parse_json(body)
+    rows = value.get("pairs") if isinstance(value, dict) else None
+    if not isinstance(rows, list):
+        raise InputError(
+            f'the body must be an object like {{"langs": "de-en", "pairs": [{EXAMPLE}]}}'
+        )
+    known = ("langs", "pairs", "policy", "escape", "threshold")
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise InputError(f"there is no {unknown[0]!r} here; there are {', '.join(known)}")
+    _check_count(service, rows)
+    policy, escape = value.get("policy", POLICIES[0]), value.get("escape", True)
+    if policy not in POLICIES or not isinstance(escape, bool):
+        raise InputError(f'"policy" must be one of {", ".join(POLICIES)}, "escape" true or false')
+    options = {name: value[name] for name in ("langs", "threshold") if name in value}
+    question = _parse_question(service, options)
+    answers = project_pairs(question.aligner, rows, policy, escape)
+    service.metrics.count_pairs(len(rows))
+    return json.dumps({**question.describe(), "results": answers}, ensure_ascii=False)
+
+
+def _check_count(service: Service, rows: Sequence[Any]) -> None:
+    if len(rows) > service.limits.pairs:
+        raise RefusedError(
+            413,
+            f"{len(rows):,} pairs, more than {service.limits.pairs:,} in one body; send JSON lines",
+        )
 
 
 def _split_texts(body: bytes, limits: Limits) -> str:

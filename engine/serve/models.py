@@ -51,13 +51,16 @@ class ServedModels:
         """The pairs of languages, each once."""
         return list(dict.fromkeys(pair for model in self.models for pair in model.pairs))
 
-    def get_aligner(self, langs: str | None) -> tuple[Aligner, str]:
-        """Return the aligner for languages by any name, and their codes; None takes the first."""
+    def get_aligner(self, langs: str | None) -> tuple[Aligner, str, str]:
+        """Return the aligner for languages by any name, their codes, and the name of the model.
+
+        None takes the first languages there are.
+        """
         pair = self.pairs[0] if langs is None else "-".join(parse_language_pair(langs))
         for number, model in enumerate(self.models):
             if pair in model.pairs:
                 with self._lock:  # two askers must not load it twice
-                    return self._load(number, model, pair), pair
+                    return self._load(number, model, pair), pair, model.bundle.name
         raise InputError(f"no model is for {pair}; this server has {', '.join(self.pairs)}")
 
     def _load(self, number: int, model: ServedModel, pair: str) -> Aligner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..json_pairs.answers import MAX_SOFT_CELLS, OFFSETS, TOKENS
+from ..json_pairs.projection import POLICIES
 from ..json_pairs.requests import MAX_CHARS
 from ..version import __version__
 from .limits import Limits
@@ -86,6 +87,19 @@ _ANSWER: Schema = {
         },
     },
 }  # fmt: skip
+_LABELS = _list_of({"type": "array", "minItems": 3, "maxItems": 3}, "[start, end, name] each.")
+_LINE: Schema = {"type": "string", "maxLength": MAX_CHARS}
+_PROJECTED: Schema = {
+    "type": "object", "required": ["src", "tgt"],
+    "properties": {"id": {}, "src": _LINE, "tgt": _LINE, "labels": _LABELS},
+}  # fmt: skip
+_CARRIED: Schema = {
+    "type": "object", "required": ["tgt", "unplaced"],
+    "properties": {
+        "id": {}, "tgt": {"type": "string"}, "labels": _LABELS,
+        "unplaced": _list_of({"type": "string"}, "What the links give no place."),
+    },
+}  # fmt: skip
 _ERROR: Schema = {
     "type": "object", "required": ["error"],
     "properties": {"error": {"type": "string"}, "id": {}},
@@ -148,6 +162,22 @@ def describe_api(limits: Limits) -> Schema:
             )
         },
     }
+    marked: Schema = {
+        "type": "object", "required": ["pairs"],
+        "properties": {
+            "langs": _OPTIONS["langs"], "threshold": _OPTIONS["threshold"],
+            "policy": {"enum": list(POLICIES), "default": POLICIES[0]},
+            "escape": {"type": "boolean", "default": True},
+            "pairs": _list_of(_PROJECTED, "With tags or placeholders in `src`, or with `labels`."),
+        },
+    }  # fmt: skip
+    carried: Schema = {
+        "type": "object", "properties": {"results": _list_of(_CARRIED)},
+    }  # fmt: skip
+    project = _describe_post(
+        "Carry markup or labels over to the target.", {"application/json": marked},
+        {"application/json": carried},
+    )  # fmt: skip
     tokenize = _describe_post(
         "Split texts into words.", {"application/json": texts}, {"application/json": words}
     )
@@ -160,6 +190,7 @@ def describe_api(limits: Limits) -> Schema:
         "info": {"title": "mx-serve", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": {
             "/align": {"post": align},
+            "/project": {"post": project},
             "/tokenize": {"post": tokenize},
             **{path: {"get": _describe_get(text)} for path, text in gets.items()},
         },

@@ -69,6 +69,18 @@ const showPairs = (changed) => {
   for (const place of changed) if (cards[place]?.drawn) drawCard(cards[place]);
   keepProject();
 };
+/** Show the target with the tags of the source; what has no place is told. */
+const carryTags = async () => {
+  try {
+    const lines = linesOf(), answer = await post("/project", { langs: $("langs").value, pairs: lines.map(([src, tgt]) => ({ src, tgt })) });
+    $("marked").value = answer.results.map((row) => row.tgt).join("\n");
+    $("marked-box").hidden = false;
+    const lost = answer.results.flatMap((row) => row.unplaced);
+    say(lost.length ? `Without a place: ${lost.join(", ")}` : "", lost.length > 0);
+  } catch (error) {
+    say(error instanceof TypeError ? "The server cannot be reached." : error.message, true);
+  }
+};
 const realign = async () => {
   asked?.abort();
   const control = (asked = new AbortController());
@@ -166,6 +178,7 @@ const startApp = () => {
   $("token").addEventListener("change", () => { sessionStorage.setItem("mx-align token", $("token").value); realign(); });
   for (const id of ["src-text", "tgt-text"]) $(id).addEventListener("input", later);
   for (const id of ["langs", "tokens"]) $(id).addEventListener("change", realign);
+  $("markup").addEventListener("click", carryTags);
   $("turn").addEventListener("click", () => {
     const turned = $("langs").value.split("-").reverse().join("-"), src = $("src-text").value;
     if (data.app.langs.includes(turned)) $("langs").value = turned;

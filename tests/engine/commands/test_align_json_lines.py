@@ -57,6 +57,8 @@ def test_wrong_lines_keep_their_places():
         ([*JSONL, "-", "-o", "x"], "`> OUT` instead of -o OUT"),
         ([*JSONL, "-", "--shard", "1/2"], "--shard is not for"),
         ([*JSONL, "nowhere"], "there is no file nowhere"),
+        ([*JSONL, "-", "--method", "statistics"], "--method is not for"),
+        (["--langs", "fi-hu", *JSONL[2:], "-"], "no text to learn statistics from"),
     ],
 )
 def test_what_it_cannot_do_is_told(flags, wrong):

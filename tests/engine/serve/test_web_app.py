@@ -44,7 +44,7 @@ def write(app, src: str, tgt: str) -> None:
     app.run("performance.clearMarks()")
     app.run(TYPE, "src-text", src)
     app.run(TYPE, "tgt-text", tgt)
-    app.wait("return performance.getEntriesByName('mx-aligned').length")
+    app.wait("return performance.getEntriesByName('mx-aligned').length", 60)
 
 
 def choose(app, name: str, value: str) -> None:
@@ -133,6 +133,14 @@ def test_a_project_is_kept_saved_and_opened(app):
     app.wait("return document.querySelectorAll('line.missing').length")
     choose(app, "save", "talp")
     assert app.wait("return window.saved[0]") == "0-0 0-1 1-1\n"
+
+
+def test_tags_are_carried_over(app):
+    write(app, "das <b>Haus</b> ist rot", "the house is red")
+    app.click("#markup")
+    app.wait("return document.getElementById('marked').value", 60)
+    found = app.run("return document.getElementById('marked').textContent")
+    assert found == "the <b>house</b> is red"
 
 
 def test_keys_lead_to_the_pairs_and_back(app):

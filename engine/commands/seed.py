@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
 from typing import Any, Literal
 
 import click
@@ -64,8 +66,20 @@ class SeedFlags(LearningLimits, CommonFlags):
     load: str | None = flag(
         None,
         "Learn nothing: use what --save kept, in lower case or not as it was learned; excludes "
-        "--lowercase, --max-... and --save.",
+        "--lowercase, --max-... and, without --add-counts, --save.",
         group="Model", metavar="MODEL",
+    )  # fmt: skip
+    priors: str | None = flag(
+        None, "Begin to learn with what --save kept of other text, and add to it.",
+        group="Model", metavar="MODEL",
+    )  # fmt: skip
+    save_counts: str | None = flag(
+        None, "With --load: do not align, but count the links of SRC and TGT, a part of a text.",
+        group="Model", metavar="FILE",
+    )  # fmt: skip
+    add_counts: tuple[str, ...] = flag(
+        (), "With --load: learn from the sum of these counts, made with that model.",
+        group="Model", metavar="FILE",
     )  # fmt: skip
 
 
@@ -73,24 +87,27 @@ def run_seed(flags: SeedFlags) -> None:
     """Learn or load an aligner, keep it if asked to, align the files."""
     check_paths(flags)
     limits = {field.name: getattr(flags, field.name) for field in fields(LearningLimits)}
-    refused = [name for name, value in limits.items() if value != getattr(LearningLimits, name)]
-    refused += ["save"] if flags.save is not None else []
-    if flags.load is not None and refused:
-        raise InputError(
-            f"--load {flags.load} learns nothing, so that {', '.join(map(flag_name, refused))} "
-            "cannot be heeded; leave that out, or leave out --load to learn anew"
-        )
+    check_model_flags(flags, limits)
 
     from ..statistical.aligner import StatisticalAligner
+    from ..statistical.model_file import load_counts, save_counts
 
     report = make_reporter(flags)
     how: dict[str, Any] = {"threshold": flags.threshold, "symmetrize": find_mode(flags)}
     if flags.load is not None:
         aligner = StatisticalAligner.load(flags.load, **how)
+        if flags.save_counts is not None:
+            report("counting")
+            save_counts(aligner.count_files(flags.src, flags.tgt), flags.save_counts)
+            return
+        if flags.add_counts:
+            parts = map(load_counts, flags.add_counts)
+            aligner = aligner.learn_counts(reduce(add, parts))
         report(aligner.describe())
     else:
+        priors = StatisticalAligner.load(flags.priors) if flags.priors is not None else None
         aligner = StatisticalAligner.learn_files(
-            flags.src, flags.tgt, on_progress=report, **how, **limits
+            flags.src, flags.tgt, priors=priors, on_progress=report, **how, **limits
         )
     if flags.save is not None:
         aligner.save(flags.save)
@@ -100,14 +117,38 @@ def run_seed(flags: SeedFlags) -> None:
         click.echo(aligner.signature(), err=True)
 
 
+def check_model_flags(flags: SeedFlags, limits: dict[str, Any]) -> None:
+    """Fail if flags that learn go with --load, or those that need it are alone."""
+    counts = [name for name in ("save_counts", "add_counts") if getattr(flags, name)]
+    if flags.load is None:
+        if counts:
+            raise InputError(
+                f"{flag_name(counts[0])} needs the model that the links are counted with; "
+                "add --load MODEL"
+            )
+        return
+    if len(counts) > 1:
+        raise InputError("--save-counts and --add-counts exclude each other; run mx-seed twice")
+    refused = [name for name, value in limits.items() if value != getattr(LearningLimits, name)]
+    refused += ["save"] if flags.save is not None and not flags.add_counts else []
+    refused += ["priors"] if flags.priors is not None else []
+    if refused:
+        raise InputError(
+            f"--load {flags.load} learns nothing, so that {', '.join(map(flag_name, refused))} "
+            "cannot be heeded; leave that out, or leave out --load to learn anew"
+        )
+
+
 def check_paths(flags: SeedFlags) -> None:
     """Fail unless the files to write are different and none of the input."""
     if flags.load is None and "-" in (flags.src, flags.tgt):
         raise InputError("'-' cannot be read twice, to learn and to align; give SRC and TGT paths")
     prefix = flags.write_directions
     both = (f"{prefix}.fwd", f"{prefix}.bwd") if prefix is not None else ()
-    names = [name for name in (flags.output, flags.scores, flags.save, *both) if name]
-    inputs = [name for name in (flags.src, flags.tgt, flags.load) if name]
+    outputs = flags.output, flags.scores, flags.save, flags.save_counts, *both
+    names = [name for name in outputs if name]
+    sources = flags.src, flags.tgt, flags.load, flags.priors, *flags.add_counts
+    inputs = [name for name in sources if name]
     taken = {os.path.realpath(name) for name in inputs}
     for name in names:
         path = os.path.realpath(name)

@@ -17,7 +17,8 @@ from ..options import make_options
 from ..text.files import open_output, read_pairs
 from ..types import Links, Pairs, Words
 from ..version import __version__
-from .learning import OnProgress, learn_model
+from .counts import ExpectedCounts
+from .learning import OnProgress, count_links, estimate_model, learn_model
 from .model import MODES, SOFT, StatisticalModel
 from .model_file import load_model, save_model
 from .settings import THRESHOLD, LearningSettings
@@ -61,6 +62,7 @@ class StatisticalAligner:
         threshold: float = THRESHOLD,
         symmetrize: str = SOFT,
         nulls: bool = False,
+        priors: StatisticalAligner | None = None,
         on_progress: OnProgress = lambda message: None,
         **settings: Any,
     ) -> StatisticalAligner:
@@ -72,6 +74,9 @@ class StatisticalAligner:
             threshold: lowest score of a link, above 0 and at most 1.
             symmetrize: "soft", "forward", "backward", or a classic way to join these two.
             nulls: alignments tell the probability of each word to have no counterpart.
+            priors: an aligner that has learned from other text of these languages: learning begins
+                with what it knows, and what it has seen of a word counts as up to start_weight
+                occurrences. The new aligner knows the words of the new text alone.
             on_progress: called with one line before each step.
             settings: fields of `LearningSettings`, such as lowercase=True (compare words in lower
                 case; advised where the text has not been lowercased), max_pairs (learn from an even
@@ -81,7 +86,8 @@ class StatisticalAligner:
                 still be aligned), ibm1_rounds and hmm_rounds (without and with word order).
         """
         chunks = chunk_sentences(src, tgt, _LEARN_CHUNK)
-        model = learn_model(chunks, make_options(LearningSettings, settings), on_progress)
+        start = priors.model if priors else None
+        model = learn_model(chunks, make_options(LearningSettings, settings), on_progress, start)
         return cls(model, threshold, symmetrize=symmetrize, nulls=nulls)
 
     @classmethod
@@ -104,6 +110,29 @@ class StatisticalAligner:
     def save(self, path: str | Path) -> None:
         """Write what was learned into one .npz file, without pickle; not the threshold."""
         save_model(self.model, path)
+
+    # ---- learning on many machines ----
+
+    def count_files(self, src: str | Path, tgt: str | Path) -> ExpectedCounts:
+        """Return what a round of learning counts in two files, for this aligner to begin with.
+
+        Counts of the parts of a text, made on as many machines, add up (`+`) to those of the whole;
+        `learn_counts` makes the next aligner of them. `save_counts` and `load_counts` in
+        `model_file` keep them.
+        """
+        pairs = chunk_sentences(*unzip_pairs(read_pairs(src, tgt)), _LEARN_CHUNK)
+        return count_links(self.model, pairs)
+
+    def learn_counts(self, counts: ExpectedCounts) -> StatisticalAligner:
+        """Return an aligner that has learned from counts made with this one."""
+        if counts.digest != self.model.digest:
+            raise InputError(
+                "the counts were made with another model; count again with this one, or give the "
+                "model that they were made with"
+            )
+        model = estimate_model(counts, self.model.settings)
+        how: dict[str, Any] = {"symmetrize": self.symmetrize, "nulls": self.nulls}
+        return StatisticalAligner(model, self.threshold, **how)
 
     # ---- aligning ----
 

@@ -23,7 +23,7 @@ jump (m) or kept for a word that comes from nowhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ class HmmDirection:
     start: Floats  # (max_jump + 1,) weight of the first state, from the beginning
     end: Floats  # (max_jump + 1,) weight of the last state, from the end
 
+    def copy(self) -> HmmDirection:
+        return replace(self)
+
 
 @dataclass
 class MoveCounts:
@@ -55,6 +58,9 @@ class MoveCounts:
     @classmethod
     def zeros(cls, max_jump: int) -> MoveCounts:
         return cls(np.zeros(2 * max_jump + 1), np.zeros(max_jump + 1), np.zeros(max_jump + 1))
+
+    def __add__(self, other: MoveCounts) -> MoveCounts:
+        return MoveCounts(self.jump + other.jump, self.start + other.start, self.end + other.end)
 
 
 def ibm1_posteriors(emission: Floats, null: Floats, n_states: Ints, null_prob: float) -> Floats:
@@ -159,11 +165,22 @@ def smooth_counts(counts: npt.NDArray[np.float64], share: float, tails: Sequence
 
     The widths named in `tails` stand for all longer ones, taken to be five.
     """
-    n_widths = np.ones(len(counts))
-    n_widths[list(tails)] = 5
+    n_widths = _count_widths(len(counts), tails)
     even = n_widths / n_widths.sum()
     mixed = (1 - share) * counts / max(counts.sum(), 1e-9) + share * even
     return np.asarray(mixed / n_widths, np.float32)
+
+
+def spread_weights(weights: Floats, tails: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return weights of single widths as shares that add up to 1: `smooth_counts` turned round."""
+    shares = weights * _count_widths(len(weights), tails)
+    return np.asarray(shares / shares.sum(), np.float64)
+
+
+def _count_widths(n: int, tails: Sequence[int]) -> npt.NDArray[np.float64]:
+    n_widths = np.ones(n)
+    n_widths[list(tails)] = 5
+    return n_widths
 
 
 # ---- both directions of a block ----

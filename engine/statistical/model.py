@@ -133,6 +133,15 @@ class StatisticalModel:
 
         return sides, compute_posteriors()
 
+    def number_words(
+        self, src_words: Sequence[str], tgt_words: Sequence[str]
+    ) -> tuple[StatisticalModel, Ints, Ints]:
+        """Return the model with these words added where it has not met them, and their numbers."""
+        src, tgt = (Vocabulary(self.settings.lowercase, known) for known in self._word_ids)
+        both = ((src_words, src), (tgt_words, tgt))
+        left, right = (np.array([known[word] for word in words], np.int64) for words, known in both)
+        return self._add_words(src.new_words, tgt.new_words), left, right
+
     def _add_words(self, new_src: Sequence[str], new_tgt: Sequence[str]) -> StatisticalModel:
         """Return the model with words it has never met, which it knows by their beginnings."""
         if not (new_src or new_tgt):

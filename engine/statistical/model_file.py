@@ -29,24 +29,24 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, MxError
 from ..storage import atomic_write
-from .blocks import pair_keys, split_keys
-from .hmm import HmmDirection, HmmPair
+from .blocks import Ints, pair_keys, split_keys
+from .counts import ExpectedCounts
+from .hmm import HmmDirection, HmmPair, MoveCounts
 from .model import StatisticalModel
 from .settings import LearningSettings
 from .spelling import SpellingPrior, number_prefixes
 
-_FORMAT, _VERSION = "mx-align statistical model", 2
 # Zeros shrink to a thousandth in a zip, so what a file may unpack to is bounded. The model of
 # 262,000 En-Fr pairs unpacks to 6.5 MB; each word takes some 100 bytes more as a Python string.
 _MAX_BYTES, _MAX_WORDS, _MAX_HEADER = 1 << 31, 1 << 25, 1 << 16
@@ -59,10 +59,33 @@ _TYPES = {
     "bwd_null": "<f4", "bwd_jump": "<f4", "bwd_start": "<f4", "bwd_end": "<f4",
 }  # fmt: skip
 
+_COUNT_TYPES = {
+    "src_words": "u1", "src_lengths": "<i4", "tgt_words": "u1", "tgt_lengths": "<i4",
+    "src_seen": "<i8", "tgt_seen": "<i8",
+    "pair_counts": "<i4", "pair_tgt": "<i4", "pair_expected": "<f8",
+    "fwd_jump": "<f8", "fwd_start": "<f8", "fwd_end": "<f8",
+    "bwd_jump": "<f8", "bwd_start": "<f8", "bwd_end": "<f8",
+}  # fmt: skip
+
+
+class _FileKind(NamedTuple):
+    """What a file says it is, and the arrays that it has."""
+
+    format: str
+    version: int
+    types: dict[str, str]
+    name: str
+    advice: str
+
+
+_MODEL = _FileKind("mx-align statistical model", 2, _TYPES, "a statistical model", "learn it again")
+_COUNTS = _FileKind("mx-align expected counts", 1, _COUNT_TYPES, "a file of counts", "count again")
+
 # Damaged, compressed in another way (NotImplementedError) or encrypted (RuntimeError).
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 
 Arrays = dict[str, npt.NDArray[Any]]
+Made = TypeVar("Made")
 
 
 # ---- writing ----
@@ -83,13 +106,41 @@ def save_model(model: StatisticalModel, path: str | Path) -> None:
         **{f"fwd_{name}": values for name, values in vars(model.hmms.fwd).items()},
         **{f"bwd_{name}": values for name, values in vars(model.hmms.bwd).items()},
     }
-    arrays = {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _TYPES.items()}
+    more = {"settings": asdict(model.settings), "pairs": model.n_learned}
+    _write_file(path, _MODEL, more, arrays)
+
+
+def save_counts(counts: ExpectedCounts, path: str | Path) -> None:
+    """Write expected counts; the file appears when it is complete.
+
+    Arrays are named as those of a model: src_seen and tgt_seen (of each word), pair_counts,
+    pair_tgt, pair_expected (float64), and fwd_jump ... bwd_end, expected counts as well.
+    """
+    src, tgt = split_keys(counts.keys)
+    arrays: Arrays = {
+        **_pack_strings("src", counts.src_words),
+        **_pack_strings("tgt", counts.tgt_words),
+        "src_seen": counts.src_occurrences,
+        "tgt_seen": counts.tgt_occurrences,
+        "pair_counts": np.bincount(src, minlength=len(counts.src_words)),
+        "pair_tgt": tgt,
+        "pair_expected": counts.counts,
+        **{
+            f"{side}_{name}": values
+            for side, moves in zip(("fwd", "bwd"), counts.moves, strict=True)
+            for name, values in vars(moves).items()
+        },
+    }
+    _write_file(path, _COUNTS, {"pairs": counts.n_pairs, "counted_with": counts.digest}, arrays)
+
+
+def _write_file(path: str | Path, kind: _FileKind, more: dict[str, Any], arrays: Arrays) -> None:
+    arrays = {name: np.ascontiguousarray(arrays[name], t) for name, t in kind.types.items()}
     header = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "settings": asdict(model.settings),
-        "pairs": model.n_learned,
-        "sha256": _hash_arrays(arrays),
+        "format": kind.format,
+        "version": kind.version,
+        **more,
+        "sha256": _hash_arrays(arrays, kind.types),
     }
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     members: dict[str, Any] = {"header": text, **arrays}
@@ -112,10 +163,10 @@ def _pack_table(name: str, table: StatisticalModel | SpellingPrior, n_rows: int)
     return {f"{name}_{column}": values for column, values in columns.items()}
 
 
-def _hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def _hash_arrays(arrays: Mapping[str, npt.NDArray[Any]], types: Mapping[str, str]) -> str:
     """Return the SHA-256 of all arrays but the header, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for name, kind in _TYPES.items():
+    for name, kind in types.items():
         digest.update(f"{name} {kind} {len(arrays[name])}\n".encode())
         digest.update(arrays[name].tobytes())
     return digest.hexdigest()
@@ -126,38 +177,47 @@ def _hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 def load_model(path: str | Path) -> StatisticalModel:
     """Read what `save_model` wrote; an InputError for anything else."""
+    return _read_file(path, _MODEL, "mx-seed --save", _unpack_model)
+
+
+def load_counts(path: str | Path) -> ExpectedCounts:
+    """Read what `save_counts` wrote; an InputError for anything else."""
+    return _read_file(path, _COUNTS, "mx-seed --save-counts", _unpack_counts)
+
+
+def _read_file(
+    path: str | Path, kind: _FileKind, writer: str, unpack: Callable[[dict[str, Any], Arrays], Made]
+) -> Made:
     try:
         with zipfile.ZipFile(path) as archive:
-            header, arrays = _read_members(archive)
-        return _unpack_model(header, arrays)
+            header, arrays = _read_members(archive, kind)
+        return unpack(header, arrays)
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist; write it with mx-seed --save") from None
+        raise InputError(f"{path} does not exist; write it with {writer}") from None
     except InputError:
         raise
     except (OSError, EOFError, ValueError, KeyError, TypeError, MxError, *_ZIP_ERRORS) as error:
-        raise InputError(f"{path} is not a statistical model ({error}); learn it again") from error
+        raise InputError(f"{path} is not {kind.name} ({error}); {kind.advice}") from error
 
 
-def _read_members(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Arrays]:
+def _read_members(archive: zipfile.ZipFile, kind: _FileKind) -> tuple[dict[str, Any], Arrays]:
     """Read header and arrays, after a look at their names and sizes."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    other = InputError(
-        f"{archive.filename} is a statistical model of another version; learn it again"
-    )
+    other = InputError(f"{archive.filename} is {kind.name} of another version; {kind.advice}")
     if "header" not in members:  # as version 1 had none
         raise other if "format" in members else ValueError("it has no header")
     _require(members["header"].file_size <= _MAX_HEADER, "its header is too large")
     header = json.loads(_read_array(archive, members.pop("header"), "u1").tobytes())
-    ours = isinstance(header, dict) and header.get("format") == _FORMAT
+    ours = isinstance(header, dict) and header.get("format") == kind.format
     _require(ours, "its header is another's")
-    if header.get("version") != _VERSION:
+    if header.get("version") != kind.version:
         raise other
-    wrong = ", ".join(sorted(set(members) ^ set(_TYPES)))
+    wrong = ", ".join(sorted(set(members) ^ set(kind.types)))
     _require(not wrong, f"wrong arrays: {wrong}")
     size = sum(info.file_size for info in members.values())
     _require(size <= _MAX_BYTES, f"it would take more than {_MAX_BYTES >> 30} GB")
-    arrays = {name: _read_array(archive, members[name], kind) for name, kind in _TYPES.items()}
-    same = header["sha256"] == _hash_arrays(arrays)
+    arrays = {name: _read_array(archive, members[name], t) for name, t in kind.types.items()}
+    same = header["sha256"] == _hash_arrays(arrays, kind.types)
     _require(same, "its arrays are not those it was written with")
     return header, arrays
 
@@ -215,6 +275,33 @@ def _unpack_model(header: dict[str, Any], arrays: Arrays) -> StatisticalModel:
     )  # fmt: skip
 
 
+def _unpack_counts(header: dict[str, Any], arrays: Arrays) -> ExpectedCounts:
+    """Make counts of arrays that may say anything."""
+    words = [_unpack_strings(side, arrays) for side in ("src", "tgt")]
+    V, W = map(len, words)
+    n_pairs, digest = header["pairs"], header["counted_with"]
+    _require(isinstance(n_pairs, int) and n_pairs > 0, "they are of no pairs")
+    _require(isinstance(digest, str), "they do not tell the model they were counted with")
+    moves = [
+        MoveCounts(*(arrays[f"{side}_{name}"] for name in ("jump", "start", "end")))
+        for side in ("fwd", "bwd")
+    ]
+    J = len(moves[0].start) - 1
+    for found in moves:
+        sizes = [len(values) for values in vars(found).values()]
+        _require(sizes == [2 * J + 1, J + 1, J + 1], "moves are miscounted")
+        for values in vars(found).values():
+            _require(_all_between(values, 0, math.inf), "moves have impossible counts")
+    expected = arrays["pair_expected"]
+    _require(_all_between(expected, 0, math.inf), "pairs have impossible counts")
+    seen = arrays["src_seen"], arrays["tgt_seen"]
+    for values, n in zip(seen, (V, W), strict=True):
+        _require(len(values) == n and _all_between(values, 0, math.inf), "words are miscounted")
+    keys = _unpack_keys("pair", arrays, V, W)
+    _require(len(keys) == len(expected), "pairs are miscounted")
+    return ExpectedCounts(*words, *seen, keys, expected, (moves[0], moves[1]), n_pairs, digest)
+
+
 def _unpack_strings(side: str, arrays: Arrays) -> list[str]:
     """Return the words that `_pack_strings` packed."""
     packed, lengths = arrays[f"{side}_words"], arrays[f"{side}_lengths"]
@@ -230,20 +317,26 @@ def _unpack_strings(side: str, arrays: Arrays) -> list[str]:
 
 def _unpack_table(name: str, arrays: Arrays, n_rows: int, n_columns: int) -> Arrays:
     """Return keys, fwd and bwd of a table that `_pack_table` packed."""
-    counts, tgt, fwd, bwd = (
-        arrays[f"{name}_{column}"] for column in ("counts", "tgt", "fwd", "bwd")
-    )
+    fwd, bwd = arrays[f"{name}_fwd"], arrays[f"{name}_bwd"]
+    keys = _unpack_keys(name, arrays, n_rows, n_columns)
+    _require(len(keys) == len(fwd) == len(bwd), f"{name}s are miscounted")
+    # Not 1: a quotient of sums may be a little more.
+    _require(_all_between(np.append(fwd, bwd), 0, 1.001), f"{name}s are no probabilities")
+    return {"keys": keys, "fwd": fwd, "bwd": bwd}
+
+
+def _unpack_keys(name: str, arrays: Arrays, n_rows: int, n_columns: int) -> Ints:
+    """Return the keys of a table by rows."""
+    counts, tgt = arrays[f"{name}_counts"], arrays[f"{name}_tgt"]
     _require(
         len(counts) == n_rows and _all_between(counts, 0, n_columns), f"{name}s are miscounted"
     )
     total = int(counts.sum(dtype=np.int64))
-    _require(0 < total == len(tgt) == len(fwd) == len(bwd), f"{name}s are miscounted")
+    _require(0 < total == len(tgt), f"{name}s are miscounted")
     _require(_all_between(tgt, 0, n_columns - 1), f"{name}s of words that are not there")
     keys = pair_keys(np.repeat(np.arange(n_rows), counts), tgt)
     _require(bool((np.diff(keys) > 0).all()), f"{name}s are not in order")
-    # Not 1: a quotient of sums may be a little more.
-    _require(_all_between(np.append(fwd, bwd), 0, 1.001), f"{name}s are no probabilities")
-    return {"keys": keys, "fwd": fwd, "bwd": bwd}
+    return keys
 
 
 def _all_between(values: npt.NDArray[Any], least: float, most: float) -> bool:

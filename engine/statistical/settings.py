@@ -51,6 +51,9 @@ class LearningSettings(LearningLimits):
         "word order; 1: only what both believe in.",
         minimum=0.1, maximum=1,
     )  # fmt: skip
+    start_weight: float = flag(
+        10.0, "Most pseudo-counts per word of a model from before.", minimum=0, maximum=1e6
+    )
     null_prob: float = flag(
         0.2, "Share of words that come from nowhere.", minimum=1e-6, maximum=0.999
     )

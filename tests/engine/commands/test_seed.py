@@ -69,6 +69,33 @@ def test_writes_both_directions_in_the_same_pass(files, tmp_path):
     assert "both.fwd is an input or would be written twice" in clash.stderr
 
 
+def test_counts_of_shards_are_learned_from_as_the_whole(files, tmp_path):
+    start, whole, first, second = (str(tmp_path / f"{name}.npz") for name in "swab")
+    run_seed(*files, "--max-pairs", "50", "--save", start)
+    src, tgt = (Path(name).read_text().splitlines(keepends=True) for name in files)
+    for part, path in ((slice(0, 70), first), (slice(70, None), second)):
+        (tmp_path / "part.src").write_text("".join(src[part]))
+        (tmp_path / "part.tgt").write_text("".join(tgt[part]))
+        shard = str(tmp_path / "part.src"), str(tmp_path / "part.tgt")
+        result = run_seed(*shard, "--load", start, "--save-counts", path)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    run_seed(*files, "--load", start, "--save-counts", whole)
+    load = (*files, "--load", start, "--add-counts")
+    kept = str(tmp_path / "kept.npz")
+    merged = run_seed(*load, first, "--add-counts", second, "--save", kept).stdout
+    assert merged == run_seed(*load, whole).stdout != ""
+    assert run_seed(*files, "--load", kept).stdout == merged
+    assert run_seed(*files, "--priors", kept).stdout.count("\n") == 152
+    for wrong, message in (
+        (("--save-counts", first), "--save-counts needs the model"),
+        (("--load", start, "--priors", kept), "--priors cannot be heeded"),
+        (("--load", start, "--add-counts", first, "--save-counts", whole), "exclude each other"),
+        (("--load", kept, "--add-counts", first), "made with another model"),
+    ):
+        result = run_seed(*files, *wrong)
+        assert result.exit_code == 2 and message in " ".join(result.stderr.split())
+
+
 def test_learns_once_and_aligns_other_text(files, tmp_path):
     kept = str(tmp_path / "kept.npz")
     assert run_seed(*files, "-o", str(tmp_path / "out"), "--save", kept).exit_code == 0

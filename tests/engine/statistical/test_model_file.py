@@ -38,7 +38,7 @@ def rewrite(path, change) -> None:
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
     if set(arrays) == set(model_file._TYPES):
-        header["sha256"] = model_file._hash_arrays(arrays)
+        header["sha256"] = model_file._hash_arrays(arrays, model_file._TYPES)
     np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
 
 

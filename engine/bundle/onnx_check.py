@@ -31,6 +31,7 @@ _MAX_NODES = 100_000  # with all functions unfolded; the largest of ours has som
 _OP_NAMES = """
 Abs Add And Attention Cast CastLike Ceil Clip Concat Constant Conv Cos CumSum DequantizeLinear Div
 DynamicQuantizeLinear Equal Erf Exp Expand Flatten Floor Gather Gelu Gemm Greater GreaterOrEqual
+HardSigmoid
 Identity LayerNormalization Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max Min Mul Neg
 Not Or Pad Pow QLinearMatMul QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin
 ReduceSum Relu Reshape RMSNormalization Round Shape Sigmoid Sign Sin Slice Softmax Softplus Split

@@ -24,7 +24,7 @@ from ..json_pairs.requests import PairRequest, parse_json, parse_number, parse_p
 from ..version import __version__
 from .limits import Limits, RefusedError, WorkQueue, read_body
 from .metrics import Metrics
-from .models import ServedModels
+from .models import METHODS, FoundAligner, ServedModels, set_threshold
 from .openapi import describe_api
 from .web_app import build_app_page
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # means that a foreign page had its own name lead here (DNS rebinding).
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _LINES = 64  # JSON lines that are aligned together: what others wait for at most
-_KEYS = ("langs", "tokens", "offsets", "soft", "threshold")
+_KEYS = ("langs", "method", "tokens", "offsets", "soft", "threshold")
 _OPEN = ("/", "/health", "/openapi.json")  # need no token: they tell nothing of anybody's text
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -59,21 +59,26 @@ class Service:
 class Question:
     """How pairs are to be aligned: the options of a request, checked."""
 
-    aligner: Aligner
-    langs: str
-    model: str
+    found: FoundAligner
     options: AnswerOptions
+
+    @property
+    def aligner(self) -> Aligner:
+        """What aligns."""
+        return self.found.aligner
 
     @property
     def threshold(self) -> float | None:
         """The lowest score of a link."""
-        return self.aligner.rule.threshold
+        combination = self.aligner.combination
+        return self.aligner.rule.threshold if combination is None else combination.threshold
 
     def describe(self) -> dict[str, Any]:
         """Return what the answer says about all pairs."""
         return {
-            "langs": self.langs,
-            "model": self.model,
+            "langs": self.found.langs,
+            "method": self.found.method,
+            "model": self.found.name,
             "threshold": self.threshold,
             "signature": self.aligner.signature(),
         }
@@ -88,7 +93,7 @@ def make_app(service: Service) -> Starlette:
         yield
         service.work.close()
 
-    page = build_app_page(service.models.pairs, TOKENS)
+    page = build_app_page(service.models.pairs, TOKENS, service.models.methods)
 
     async def show_page(request: Request) -> Response:
         return HTMLResponse(page, headers={"x-frame-options": "DENY"})
@@ -233,22 +238,25 @@ def _parse_question(service: Service, value: dict[str, Any]) -> Question:
     langs = value.get("langs")
     if langs is not None and not isinstance(langs, str):
         raise InputError('"langs" must be a string like "de-en"')
-    for name, choices in (("tokens", TOKENS), ("offsets", OFFSETS), ("soft", (True, False))):
+    allowed: dict[str, Sequence[Any]] = {
+        "method": METHODS, "tokens": TOKENS, "offsets": OFFSETS, "soft": (True, False),
+    }  # fmt: skip
+    for name, choices in allowed.items():
         if value.get(name, choices[0]) not in choices:
             shown = ", ".join(map(json.dumps, choices))
             raise InputError(f'"{name}" must be one of {shown}, not {value[name]!r}')
-    aligner, pair, model = service.models.get_aligner(langs)
+    found = service.models.get_aligner(langs, value.get("method", METHODS[0]))
     if value.get("threshold") is not None:
         threshold = parse_number(value["threshold"], "threshold", 0, 1)
-        aligner = replace(
-            aligner, rule=replace(aligner.rule, threshold=threshold), threshold=threshold
-        )
-    src, tgt = pair.split("-")
+        found = replace(found, aligner=set_threshold(found.aligner, threshold))
+    if value.get("soft") and found.method == "statistics":
+        raise InputError('"soft" is what a model says; leave it out with statistics')
+    src, tgt = found.langs.split("-")
     options = AnswerOptions(
         tokens=value.get("tokens", "raw"), offsets=value.get("offsets", "codepoints"),
         soft=value.get("soft", False), languages=(src, tgt),
     )  # fmt: skip
-    return Question(aligner, pair, model, options)
+    return Question(found, options)
 
 
 async def _answer_lines(service: Service, query: dict[str, str], body: bytes) -> Response:
@@ -305,7 +313,7 @@ def _project_body(service: Service, body: bytes) -> str:
         raise InputError(
             f'the body must be an object like {{"langs": "de-en", "pairs": [{EXAMPLE}]}}'
         )
-    known = ("langs", "pairs", "policy", "escape", "threshold")
+    known = ("langs", "method", "pairs", "policy", "escape", "threshold")
     unknown = sorted(set(value) - set(known))
     if unknown:
         raise InputError(f"there is no {unknown[0]!r} here; there are {', '.join(known)}")
@@ -313,7 +321,7 @@ def _project_body(service: Service, body: bytes) -> str:
     policy, escape = value.get("policy", POLICIES[0]), value.get("escape", True)
     if policy not in POLICIES or not isinstance(escape, bool):
         raise InputError(f'"policy" must be one of {", ".join(POLICIES)}, "escape" true or false')
-    options = {name: value[name] for name in ("langs", "threshold") if name in value}
+    options = {name: value[name] for name in ("langs", "method", "threshold") if name in value}
     question = _parse_question(service, options)
     answers = project_pairs(question.aligner, rows, policy, escape)
     service.metrics.count_pairs(len(rows))

@@ -42,6 +42,10 @@ class ServeFlags(CommonFlags):
     langs: tuple[str, ...] = model_flag(
         (), "Only for these languages, like de-en; several times: each.", metavar="SRC-TGT"
     )
+    statistics: tuple[str, ...] = model_flag(
+        (), "Also statistics of these languages that mx-seed --save kept; several times: each.",
+        metavar="SRC-TGT=FILE",
+    )  # fmt: skip
     backend: str = model_flag("auto", "What runs the models: cpu, cuda, trt, trt-rtx or auto.")
     host: str = network_flag(
         "127.0.0.1", "Listen here; other than this machine only with a token.", metavar="ADDRESS"
@@ -82,7 +86,7 @@ def run_serve(flags: ServeFlags) -> None:
 
     threads = flags.threads or count_cores()
     # Each request is computed by one thread; so all that are answered at once keep all cores busy.
-    models = ServedModels(flags.model, flags.langs, threads, flags.backend)
+    models = ServedModels(flags.model, flags.langs, threads, flags.backend, flags.statistics)
     limits = Limits(
         body_bytes=flags.max_body << 20, pairs=flags.max_pairs, seconds=flags.timeout,
         waiting=flags.max_waiting,

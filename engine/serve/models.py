@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from ..align.decoding import SOFT, make_rule
 from ..aligner import Aligner
 from ..bundle.bundle import Bundle
 from ..bundle.installed import installed_models
 from ..bundle.languages import parse_language_pair
 from ..errors import InputError
+from ..links.combination import LOWEST_SCORE, Fit, weigh_by_fit
+from ..statistical.model import StatisticalModel
+from ..statistical.model_file import load_model
+
+METHODS = ("auto", "model", "statistics", "both")
 
 
 @dataclass(frozen=True)
@@ -22,19 +29,34 @@ class ServedModel:
     pairs: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class FoundAligner:
+    """What aligns a pair of languages, by which method, and how it is called."""
+
+    aligner: Aligner
+    langs: str
+    method: str
+    name: str
+
+
 class ServedModels:
     """Finds the aligner for languages. May be called from several threads at once."""
 
     def __init__(
-        self, paths: Sequence[str], langs: Sequence[str], threads: int, backend: str
-    ) -> None:
-        """Open the bundles at these paths, or all installed ones; `langs` leave some pairs only."""
+        self, paths: Sequence[str], langs: Sequence[str], threads: int, backend: str,
+        statistics: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Open the bundles at these paths, or all installed ones; `langs` leave some pairs only.
+
+        `statistics` are files of mx-seed --save, each after the languages it was learned from.
+        """
+        self._statistics = dict(_load_statistics(text) for text in statistics)
         bundles = [Bundle.load(path) for path in paths or map(str, installed_models().values())]
         both = [
             ServedModel(bundle, tuple(_turn_pairs(bundle.language_pairs))) for bundle in bundles
         ]
         wanted = ["-".join(parse_language_pair(text)) for text in langs]
-        known = [pair for model in both for pair in model.pairs]
+        known = [*(pair for model in both for pair in model.pairs), *self._statistics]
         for pair in wanted:
             if pair not in known:
                 raise InputError(f"no model is for {pair}; there are models for {', '.join(known)}")
@@ -49,19 +71,38 @@ class ServedModels:
     @property
     def pairs(self) -> list[str]:
         """The pairs of languages, each once."""
-        return list(dict.fromkeys(pair for model in self.models for pair in model.pairs))
+        both = [pair for model in self.models for pair in model.pairs]
+        return list(dict.fromkeys([*both, *self._statistics]))
 
-    def get_aligner(self, langs: str | None) -> tuple[Aligner, str, str]:
-        """Return the aligner for languages by any name, their codes, and the name of the model.
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that can be asked for."""
+        return METHODS if self._statistics else METHODS[:2]
 
-        None takes the first languages there are.
+    def get_aligner(self, langs: str | None, method: str = "auto") -> FoundAligner:
+        """Return the aligner for languages by any name; None takes the first languages there are.
+
+        The method `auto` takes all that is there: a model, statistics, or both.
         """
         pair = self.pairs[0] if langs is None else "-".join(parse_language_pair(langs))
-        for number, model in enumerate(self.models):
-            if pair in model.pairs:
-                with self._lock:  # two askers must not load it twice
-                    return self._load(number, model, pair), pair, model.bundle.name
-        raise InputError(f"no model is for {pair}; this server has {', '.join(self.pairs)}")
+        served = [(n, model) for n, model in enumerate(self.models) if pair in model.pairs]
+        learned = self._statistics.get(pair)
+        if not served and learned is None:
+            raise InputError(f"no model is for {pair}; this server has {', '.join(self.pairs)}")
+        there = ["model"] * bool(served) + ["statistics"] * (learned is not None)
+        there += ["both"] * (len(there) == 2)
+        method = there[-1] if method == "auto" else method
+        if method not in there:
+            raise InputError(f"for {pair} there is {' and '.join(there)} only, not {method}")
+        if not served:
+            reason = f"there is no model for {pair}"
+            aligner = Aligner(None, None, reason, make_rule(None, SOFT, None, "aer", True))
+        else:
+            with self._lock:  # two askers must not load it twice
+                aligner = self._load(*served[0], pair)
+        if learned is not None and method != "model":
+            aligner = _count_statistics(aligner, learned, method)
+        return FoundAligner(aligner, pair, method, aligner.name)
 
     def _load(self, number: int, model: ServedModel, pair: str) -> Aligner:
         order = model.bundle.language_order(pair)
@@ -75,11 +116,47 @@ class ServedModels:
 
     def describe(self) -> list[dict[str, Any]]:
         """Return what there is to know of each model."""
-        return [
+        bundles = [
             {"name": model.bundle.name, "langs": list(model.pairs), "digest": model.bundle.digest}
             for model in self.models
             if model.pairs
         ]
+        learned = [
+            {"name": "statistics", "langs": [pair], "learned_pairs": model.n_learned}
+            for pair, model in self._statistics.items()
+        ]
+        return bundles + learned
+
+
+def set_threshold(aligner: Aligner, threshold: float) -> Aligner:
+    """Return the aligner with another lowest score of a link."""
+    if aligner.combination is not None:
+        return replace(aligner, combination=replace(aligner.combination, threshold=threshold))
+    return replace(aligner, rule=replace(aligner.rule, threshold=threshold), threshold=threshold)
+
+
+def _count_statistics(aligner: Aligner, learned: StatisticalModel, method: str) -> Aligner:
+    """Return the aligner with statistics that were learned before, alone or beside its model.
+
+    They weigh what mx-align gives them: a text of the server's cannot say how well they fit it.
+    """
+    fit = Fit(1.0 if method == "both" else None, 1.0, None)
+    found = replace(
+        aligner,
+        rule=replace(aligner.rule, threshold=LOWEST_SCORE),
+        statistics=learned,
+        combination=weigh_by_fit(fit, learned.n_learned),
+        find_by_statistics=partial(learned.find_links, threshold=LOWEST_SCORE),
+    )
+    return found if method == "both" else replace(found, bundle=None, backend=None)
+
+
+def _load_statistics(text: str) -> tuple[str, StatisticalModel]:
+    """Return the languages and the model of `de-en=FILE`."""
+    langs, mark, path = text.partition("=")
+    if not mark:
+        raise InputError(f"--statistics must be languages and a file, de-en=FILE, not {text!r}")
+    return "-".join(parse_language_pair(langs)), load_model(path)
 
 
 def _turn_pairs(pairs: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from ..json_pairs.projection import POLICIES
 from ..json_pairs.requests import MAX_CHARS
 from ..version import __version__
 from .limits import Limits
+from .models import METHODS
 
 Schema = dict[str, Any]
 
@@ -39,6 +40,11 @@ _OPTIONS: Schema = {
     "langs": {
         "type": "string",
         "description": "Source and target, like de-en or German-English; else the first there is.",
+    },
+    "method": {
+        "enum": list(METHODS),
+        "default": METHODS[0],
+        "description": "auto takes a model and statistics, as far as they are there.",
     },
     "tokens": {
         "enum": list(TOKENS),
@@ -129,7 +135,8 @@ def describe_api(limits: Limits) -> Schema:
         "type": "object",
         "required": ["langs", "model", "results"],
         "properties": {
-            "langs": {"type": "string"}, "model": {"type": "string"},
+            "langs": {"type": "string"}, "method": {"type": "string"},
+            "model": {"type": "string"},
             "threshold": {"type": ["number", "null"]}, "signature": {"type": "string"},
             "results": _list_of({"$ref": "#/components/schemas/Answer"}),
         },
@@ -165,7 +172,8 @@ def describe_api(limits: Limits) -> Schema:
     marked: Schema = {
         "type": "object", "required": ["pairs"],
         "properties": {
-            "langs": _OPTIONS["langs"], "threshold": _OPTIONS["threshold"],
+            "langs": _OPTIONS["langs"], "method": _OPTIONS["method"],
+            "threshold": _OPTIONS["threshold"],
             "policy": {"enum": list(POLICIES), "default": POLICIES[0]},
             "escape": {"type": "boolean", "default": True},
             "pairs": _list_of(_PROJECTED, "With tags or placeholders in `src`, or with `labels`."),

@@ -14,11 +14,11 @@ def _read_part(name: str) -> str:
     return files(__package__).joinpath("web", name).read_text("utf-8")
 
 
-def build_app_page(pairs: Sequence[str], tokens: Sequence[str]) -> str:
-    """Return the page, for the languages and kinds of tokens that there are."""
+def build_app_page(pairs: Sequence[str], tokens: Sequence[str], methods: Sequence[str]) -> str:
+    """Return the page, for the languages, kinds of tokens and methods that there are."""
     data = {
-        "app": {"langs": list(pairs), "tokens": list(tokens)}, "how": "", "threshold": None,
-        "cut": None, "matrix": True, "names": {**PAGE_NAMES, "sys": "links", "gold": "by hand"},
+        "app": {"langs": list(pairs), "tokens": list(tokens), "method": list(methods)},
+        "how": "", "threshold": None, "cut": None, "matrix": True, "names": {**PAGE_NAMES, "sys": "links", "gold": "by hand"},
         "report": None, "pairs": [],
     }  # fmt: skip
     parts = {"APP": _read_part("app.html"), "STYLE": _read_part("app.css")}

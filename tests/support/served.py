@@ -17,7 +17,7 @@ LIMITS = Limits(body_bytes=200_000, pairs=5, seconds=1.0, waiting=1)
 @contextmanager
 def served(limits: Limits = LIMITS, token: str | None = None, **more) -> Iterator[int]:
     """Serve in a thread; give the port."""
-    service = Service(ServedModels((), (), 2, "cpu"), 2, limits, token, token is None)
+    service = Service(ServedModels((), (), 2, "cpu", **more), 2, limits, token, token is None)
     found: list[int] = []
     started = threading.Event()
 

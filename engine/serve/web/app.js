@@ -24,7 +24,7 @@ const linesOf = () => {
   return Array.from({ length: count }, (_, k) => sides.map((side) => side[k] ?? ""));
 };
 /** Two pairs with one key have the same answer. */
-const keyOf = ([src, tgt]) => JSON.stringify([$("langs").value, $("tokens").value, src, tgt]);
+const keyOf = ([src, tgt]) => JSON.stringify([$("langs").value, $("method").value, $("tokens").value, src, tgt]);
 const post = async (path, body, signal) => {
   const headers = { "Content-Type": "application/json" }, token = $("token").value;
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -72,7 +72,7 @@ const showPairs = (changed) => {
 /** Show the target with the tags of the source; what has no place is told. */
 const carryTags = async () => {
   try {
-    const lines = linesOf(), answer = await post("/project", { langs: $("langs").value, pairs: lines.map(([src, tgt]) => ({ src, tgt })) });
+    const lines = linesOf(), answer = await post("/project", { langs: $("langs").value, method: $("method").value, pairs: lines.map(([src, tgt]) => ({ src, tgt })) });
     $("marked").value = answer.results.map((row) => row.tgt).join("\n");
     $("marked-box").hidden = false;
     const lost = answer.results.flatMap((row) => row.unplaced);
@@ -99,10 +99,11 @@ const realign = async () => {
       const group = waiting.slice(first, first + GROUP);
       const short = group.every((place) => lines[place].every((text) => text.length <= SOFT_LENGTH));
       const answer = await post("/align", {
-        langs: $("langs").value, tokens: $("tokens").value, soft: short,
+        langs: $("langs").value, method: $("method").value, tokens: $("tokens").value, soft: short && $("method").value === "model",
         pairs: group.map((place) => ({ src: lines[place][0], tgt: lines[place][1] })),
       }, control.signal);
       if (control !== asked) return;
+      data.matrix = answer.method === "model"; // only then are links all cells above the threshold
       setThreshold(answer.threshold ?? 0.5);
       data.how = answer.signature;
       $("how").textContent = data.how;
@@ -174,10 +175,13 @@ const fill = (id, values) => $(id).append(...values.map((value) => make("option"
 const startApp = () => {
   fill("langs", data.app.langs);
   fill("tokens", data.app.tokens);
+  // Without statistics there is one method, whose scores are all shown.
+  fill("method", data.app.method.length > 2 ? data.app.method : ["model"]);
+  $("method-box").hidden = data.app.method.length < 3;
   $("token").value = sessionStorage.getItem("mx-align token") ?? "";
   $("token").addEventListener("change", () => { sessionStorage.setItem("mx-align token", $("token").value); realign(); });
   for (const id of ["src-text", "tgt-text"]) $(id).addEventListener("input", later);
-  for (const id of ["langs", "tokens"]) $(id).addEventListener("change", realign);
+  for (const id of ["langs", "method", "tokens"]) $(id).addEventListener("change", realign);
   $("markup").addEventListener("click", carryTags);
   $("turn").addEventListener("click", () => {
     const turned = $("langs").value.split("-").reverse().join("-"), src = $("src-text").value;

@@ -21,9 +21,12 @@ jsonschema = pytest.importorskip("jsonschema")
 from click.testing import CliRunner  # noqa: E402
 
 from ....engine.aligner import Aligner  # noqa: E402
+from ....engine.serve.app import Service  # noqa: E402
 from ....engine.serve.command import main  # noqa: E402
 from ....engine.serve.limits import Limits  # noqa: E402
+from ....engine.serve.models import ServedModels  # noqa: E402
 from ....engine.serve.server import GuardedProtocol  # noqa: E402
+from ....engine.statistical.aligner import StatisticalAligner  # noqa: E402
 from ...support.served import served  # noqa: E402
 
 
@@ -136,6 +139,36 @@ def test_markup_and_labels_are_carried_over(port):
 def test_what_cannot_be_carried_over_is_told(port, value, wrong):
     status, answer = ask(port, "/project", value)
     assert status == 400 and wrong.replace("\\", "") in answer["error"]
+
+
+def test_statistics_align_alone_or_beside_a_model(tmp_path):
+    """Also languages without a model."""
+    nouns = ["talo", "koira", "kala", "kirja", "puu"]
+    text = [f"{a} ja {b}" for a in nouns for b in nouns]
+    learned = StatisticalAligner.learn(text, text, lowercase=True)
+    file = tmp_path / "learned.npz"
+    learned.save(file)
+    given = [f"fi-hu={file}", f"de-en={file}"]
+    service = Service(ServedModels((), (), 1, "cpu", given), 1)
+    found = {
+        (langs, method): service.models.get_aligner(langs, method)
+        for langs, method in (("fi-hu", "auto"), ("de-en", "auto"), ("de-en", "model"))
+    }
+    assert [f.method for f in found.values()] == ["statistics", "both", "model"]
+    with served(statistics=given) as port:
+        question = {"src": "talo ja kala", "tgt": "talo ja kala"}
+        answer = align(port, {"langs": "fi-hu", **question})
+        assert answer["method"] == "statistics"
+        assert answer["results"][0]["links"] == [[0, 0], [1, 1], [2, 2]]
+        check_answer(port, "/align", "Answer", answer["results"][0])
+        few = align(port, {"langs": "fi-hu", "threshold": 1, **question})["results"][0]
+        assert len(few["links"]) < 3
+        both = align(port, {"langs": "de-en", **question})
+        assert both["method"] == "both" and "statistics" in both["model"]
+        status, told = ask(port, "/align", {"langs": "fi-hu", "method": "model", **question})
+        assert status == 400 and "for fi-hu there is statistics only" in told["error"]
+        status, told = ask(port, "/align", {"langs": "fi-hu", "soft": True, **question})
+        assert status == 400 and "is what a model says" in told["error"]
 
 
 def test_words_of_texts(port):

@@ -131,7 +131,7 @@ def page_modules(*more: str) -> str:
 
 @cache
 def _read_part(name: str) -> str:
-    return files(__package__).joinpath("web", name).read_text("utf-8")
+    return (files(__package__) / "web" / name).read_text("utf-8")
 
 
 def _hash_source(text: str) -> str:

@@ -62,7 +62,7 @@ def _parse_sentence(value: dict[str, Any], name: str) -> Sentence:
     """Return a side: a line, or a list of words that have characters."""
     if name not in value:
         raise InputError(f'a pair must have "{name}", as in {EXAMPLE}; found {_show(list(value))}')
-    side = value[name]
+    side: Any = value[name]
     if isinstance(side, str):
         length = len(side)
     elif isinstance(side, list) and all(isinstance(word, str) and word for word in side):
@@ -73,7 +73,8 @@ def _parse_sentence(value: dict[str, Any], name: str) -> Sentence:
         raise InputError(
             f'"{name}" has {length:,} characters, more than {MAX_CHARS:,}: split it into sentences'
         )
-    return side
+    sentence: Sentence = side
+    return sentence
 
 
 def _show(value: Any) -> str:

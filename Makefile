@@ -7,7 +7,7 @@ CODE := __init__.py __main__.py engine trainer export tests benchmarks docs
 
 DEMO := .venv-demo
 
-.PHONY: demo test quick lint format types style rooms tables docs clean
+.PHONY: demo test quick lint format types style rooms tables docs clean clients
 
 # The engine alone, without torch, as a user installs it.
 demo: $(DEMO)/.ready
@@ -24,6 +24,10 @@ test: $(READY)
 # What answers within a minute: the tests that are not marked slow.
 quick: $(READY)
 	$(BIN)/pytest -n auto -m "not slow"
+
+# Programs of other people, for tests/clients/, apart from our own packages.
+clients: $(READY)
+	$(BIN)/pip install -q --no-deps --upgrade --target .clients -r tests/clients.txt
 
 lint: $(READY) types
 	$(BIN)/ruff check $(CODE)

@@ -79,7 +79,11 @@ def time_markup(src: str, tgt: str, links: str, folder: str) -> None:
             marked = " ".join(["<p>", *words[:2], "<b>", *words[2:4], "</b>", *words[4:], "</p>"])
             item = MarkupLine(marked, target.rstrip("\n"))
             n_src, n_tgt = len(item.src_words), len(item.tgt_words)
-            found = [link for link in parse_links(row).links if link[0] < n_src and link[1] < n_tgt]
+            found = [
+                link
+                for link in parse_links(row.rstrip("\n")).links
+                if link[0] < n_src and link[1] < n_tgt
+            ]
             out.write(item.render(LinkedPair(item.src_words, item.tgt_words, found), "best")[0])
 
 

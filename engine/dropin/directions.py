@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 
 from ..alignment import chunk_sentences
 from ..statistical.aligner import StatisticalAligner
-from ..types import Floats, Link, Links, Pairs, Words
-from .priors import Priors, show_priors
+from ..types import Link, Links, Pairs, Words
+from .priors import Priors, add_priors
 
 _CHUNK = 8192
-# Links down to this confidence count as partners of their words.
-_WEAK = 0.05
-# What a word costs for which the other side has no translation: -log of it.
-_FLOOR = 1e-6
+# What a word costs for which the other side has no translation: -log of it. Tried on 4,000 pairs of
+# En-Fr training text, half of them shuffled, with 1e-6 and 1e-3.
+_FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -29,20 +28,20 @@ class DirectedPair:
 
     fwd: list[Link]  # each target word has one partner at most
     bwd: list[Link]
-    fwd_cost: float  # mean of -log p(target word | its best source word)
-    bwd_cost: float
+    # Mean over the words of a side of -log of the best translation's probability, the geometric
+    # mean of both directions.
+    fwd_cost: float  # of target words
+    bwd_cost: float  # of source words
 
 
 def learn_text(
     src: Sequence[str], tgt: Sequence[str], priors: Priors | None = None
 ) -> StatisticalAligner:
-    """Learn from a text and from priors, without regard to case."""
-    shown = list(show_priors(priors, src, tgt)) if priors else []
-    return StatisticalAligner.learn(
-        chain(src, (pair[0] for pair in shown)),
-        chain(tgt, (pair[1] for pair in shown)),
-        lowercase=True,
-    )
+    """Learn from a text, without regard to case, and add priors to what was learned."""
+    aligner = StatisticalAligner.learn(src, tgt, lowercase=True)
+    if priors is not None:
+        aligner.model = add_priors(aligner.model, priors)
+    return aligner
 
 
 def align_directions(
@@ -51,24 +50,16 @@ def align_directions(
     """Yield the links of both directions for each pair; holds one chunk."""
     costs = TranslationCosts(aligner)
     for pairs in chunk_sentences(src, tgt, _CHUNK):
-        links = aligner.model.find_links(pairs, _WEAK)
-        for k, (start, end) in enumerate(pairwise(links.offsets.tolist())):
-            yield DirectedPair(
-                pick_partners(links, start, end, by_target=True),
-                pick_partners(links, start, end, by_target=False),
-                *costs.measure_pair(pairs, k),
-            )
+        found = aligner.model.find_modes(pairs, aligner.threshold, {"forward", "backward"})
+        sides = zip(list_links(found["forward"]), list_links(found["backward"]), strict=True)
+        for k, (fwd, bwd) in enumerate(sides):
+            yield DirectedPair(fwd, bwd, *costs.measure_pair(pairs, k))
 
 
-def pick_partners(links: Links, start: int, end: int, *, by_target: bool) -> list[Link]:
-    """Return the best link of each target word, or of each source word; the first of equals."""
-    best: dict[int, tuple[float, Link]] = {}
-    columns = (links.src[start:end], links.tgt[start:end], links.score[start:end])
-    for i, j, score in zip(*(column.tolist() for column in columns), strict=True):
-        word = j if by_target else i
-        if word not in best or score > best[word][0]:
-            best[word] = score, (i, j)
-    return sorted(link for _, link in best.values())
+def list_links(links: Links) -> list[list[Link]]:
+    """Return the links of each pair of a chunk."""
+    both = list(zip(links.src.tolist(), links.tgt.tolist(), strict=True))
+    return [both[start:end] for start, end in pairwise(links.offsets.tolist())]
 
 
 class TranslationCosts:
@@ -101,12 +92,9 @@ class TranslationCosts:
         known = (self._model.keys[place] == keys) & (src >= 0)[:, None] & (tgt >= 0)[None, :]
         # The same word on both sides is a translation of itself, though it was never met.
         same = np.array([[s.lower() == t.lower() for t in pairs.tgt[k]] for s in pairs.src[k]])
-        return (
-            _mean_cost(self._model.fwd[place], known, same, 0),
-            _mean_cost(self._model.bwd[place], known, same, 1),
-        )
-
-
-def _mean_cost(values: Floats, known: np.ndarray, same: np.ndarray, axis: int) -> float:
-    found = np.where(known, values, np.where(same, 0.5, _FLOOR)).max(axis)
-    return max(0.0, -float(np.log(np.maximum(found, _FLOOR)).mean()))
+        # A word that was met once is explained by any other of that pair, in one direction: only
+        # both directions together tell.
+        both = np.sqrt(self._model.fwd[place] * self._model.bwd[place])
+        value = np.maximum(np.where(known, both, np.where(same, 0.5, 0)), _FLOOR)
+        by_target, by_source = (-float(np.log(value.max(axis)).mean()) for axis in (0, 1))
+        return max(by_target, 0.0), max(by_source, 0.0)

@@ -7,16 +7,16 @@ fertility count. Ours uses the LEX lines; the others are written for eflomal its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, TextIO
+
+import numpy as np
 
 from ..errors import InputError
 from ..links.link_files import parse_links
-from ..text.words import split_words
+from ..statistical.model import StatisticalModel
 from ..types import Link, Words
-
-# A pair of words is shown to the learner so many times at most: more adds nothing.
-MAX_COPIES = 5
 
 
 class Priors(NamedTuple):
@@ -97,12 +97,32 @@ def read_priors(lines: Iterable[str], name: str = "priors") -> Priors:
     return found
 
 
-def show_priors(
-    priors: Priors, src: Sequence[str], tgt: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield pairs of one word each that teach a learner the priors of the words of a text."""
-    known = [{word.lower() for line in lines for word in split_words(line)} for lines in (src, tgt)]
+def add_priors(model: StatisticalModel, priors: Priors) -> StatisticalModel:
+    """Return the model with the counts of earlier links added to those of its own text.
+
+    Only words that the text has matter. Each count weighs as much as a link that was learned.
+    """
+    fold = str.lower if model.settings.lowercase else str
+    numbers = [{w: n for n, w in enumerate(words)} for words in (model.src_words, model.tgt_words)]
+    counts: Counter[int] = Counter()
     for source, target, count in priors.priors:
-        if source.lower() in known[0] and target.lower() in known[1]:
-            for _ in range(max(1, min(round(count), MAX_COPIES))):
-                yield source, target
+        s, t = numbers[0].get(fold(source)), numbers[1].get(fold(target))
+        if s is not None and t is not None:
+            counts[s << 32 | t] += count  # type: ignore[assignment]
+    if not counts:
+        return model
+    new = np.fromiter(counts, np.int64, len(counts))
+    more = np.fromiter(counts.values(), np.float64, len(counts))
+    keys, place = np.unique(np.concatenate([model.keys, new]), return_inverse=True)
+    tables = []
+    for values, totals, shift in (
+        (model.fwd, model.src_totals, 32),
+        (model.bwd, model.tgt_totals, 0),
+    ):
+        own = values * totals[model.keys >> shift & 0xFFFFFFFF]
+        summed = np.bincount(place, np.concatenate([own, more]), len(keys))
+        grown = totals + np.bincount(new >> shift & 0xFFFFFFFF, more, len(totals))
+        share = summed / np.maximum(grown[keys >> shift & 0xFFFFFFFF], 1e-3)
+        tables.append((np.clip(share, 0, 1).astype(np.float32), grown))
+    (fwd, src_totals), (bwd, tgt_totals) = tables
+    return replace(model, keys=keys, fwd=fwd, bwd=bwd, src_totals=src_totals, tgt_totals=tgt_totals)

@@ -20,8 +20,8 @@ from .directions import align_directions
 def make_word_aligner(aligner: Aligner | StatisticalAligner) -> Any:
     """Return a `machine.translation.WordAligner` that asks this aligner."""
     try:
-        from machine.translation.word_aligner import WordAligner
-        from machine.translation.word_alignment_matrix import WordAlignmentMatrix
+        from machine.translation.word_aligner import WordAligner  # pyright: ignore[reportMissingImports]
+        from machine.translation.word_alignment_matrix import WordAlignmentMatrix  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MxError("this needs sil-machine: pip install sil-machine") from None
 
@@ -55,7 +55,7 @@ class MachineAligner:
 
     def align(self, out_file_path: str | Path, sym_heuristic: str = "grow-diag-final-and") -> None:
         """Write the links of the files that were learned from."""
-        aligner, files = self._trained()
+        aligner, files = self._require_model()
         join = JOIN_METHODS[sym_heuristic]
         with open_output(out_file_path, whole=True) as out:
             for pair in align_directions(aligner, *map(read_lines, files)):
@@ -64,7 +64,7 @@ class MachineAligner:
 
     def get_direct_lexicon(self) -> dict[str, dict[str, float]]:
         """Return for each source word its translations with p(target | source), best first."""
-        model = self._trained()[0].model
+        model = self._require_model()[0].model
         lexicon: dict[str, dict[str, float]] = {}
         rows = zip((model.keys >> 32).tolist(), (model.keys & 0xFFFFFFFF).tolist(),
                    model.fwd.tolist(), strict=True)  # fmt: skip
@@ -72,7 +72,7 @@ class MachineAligner:
             lexicon.setdefault(model.src_words[s], {})[model.tgt_words[t]] = p
         return lexicon
 
-    def _trained(self) -> tuple[StatisticalAligner, tuple[Path, Path]]:
+    def _require_model(self) -> tuple[StatisticalAligner, tuple[Path, Path]]:
         if self._aligner is None or self._files is None:
             raise MxError("call train first")
         return self._aligner, self._files

@@ -70,7 +70,7 @@ make_priors("src", "tgt", "priors", score_file="scores.jsonl")
 scored = [json.loads(line)["WordAlignFilter"] for line in open("scores.jsonl")]
 pairs = list(zip(open("src").read().splitlines(), open("tgt").read().splitlines()))[:6]
 pairs += [("the red house", "xyzzy plugh foo"), ("", "")]
-judge = WordAlignFilter(src_threshold=3, tgt_threshold=3, priors="priors", workdir=".")
+judge = WordAlignFilter(src_threshold=1, tgt_threshold=1, priors="priors", workdir=".")
 found = list(judge.score(pairs))
 kept = list(judge.filter(pairs))
 print(json.dumps([len(scored), found, kept, open("priors").read().count("LEX\\t")]))

@@ -18,7 +18,7 @@ ORDER = (
     "trainer/__main__", "trainer/commands", "trainer/analysis", "trainer/loop", "trainer/run",
     "trainer/teachers", "trainer/networks", "trainer/data", "trainer/config",
     "engine/serve", "engine/commands", "engine/json_pairs", "engine/train_on_input",
-    "engine/cluster", "engine/apply", "engine/aligner", "engine/jobs",
+    "engine/cluster", "engine/dropin", "engine/apply", "engine/aligner", "engine/jobs",
     "engine/method", "engine/statistical", "engine/alignment", "engine/view", "engine/align",
     "engine/runtime", "engine/bundle", "engine/links", "engine/text", "engine/storage",
     "engine/options", "engine/protobuf", "engine/types", "engine/errors", "engine/version",

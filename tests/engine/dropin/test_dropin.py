@@ -14,7 +14,7 @@ from ....engine.commands.dropin import eflomal as eflomal_command
 from ....engine.commands.dropin import extractlex, fastalign
 from ....engine.dropin import eflomal
 from ....engine.dropin.atools import COMMANDS, join_links
-from ....engine.dropin.priors import read_priors, show_priors, write_priors
+from ....engine.dropin.priors import read_priors
 from ....engine.dropin.simalign import SentenceAligner
 from ....engine.errors import InputError
 from ....engine.links.heuristics import join_directions
@@ -129,14 +129,17 @@ def test_eflomal_flags(write, tmp_path):
     assert open(out[1], encoding="utf-8").read().splitlines() == lines[0]  # noqa: SIM115
 
 
-def test_priors_teach_words_that_a_text_cannot(tmp_path):
-    """In one pair alone nothing tells which word is which; priors do."""
-    out = str(tmp_path / "links")
-    priors = io.StringIO("LEX\tred\trouge\t9\nLEX\thouse\tmaison\t9\nLEX\tcat\tchat\t9\n")
-    eflomal.Aligner(3).align(["red house"], ["maison rouge"], out, priors_input=priors)
-    assert open(out, encoding="utf-8").read() == "0-1 1-0\n"  # noqa: SIM115
-    shown = list(show_priors(read_priors(["LEX\tRed\trouge\t2.4"]), ["red"], ["rouge"]))
-    assert shown == [("Red", "rouge")] * 2
+def test_priors_tell_words_apart_that_a_text_cannot(tmp_path):
+    """In one pair alone the order decides which word is which; priors know better."""
+    out = tmp_path / "links"
+    for priors, wanted in (
+        (None, "1-1 2-2"),
+        ("LEX\ttall\tgrand\t9\nLEX\tcat\tchat\t9\n", "1-2 2-1"),
+    ):
+        known = priors and io.StringIO(priors + "LEX\tdog\tchien\t9\n")
+        text = [*SRC, "the tall cat"], [*TGT, "le chat grand"]
+        eflomal.Aligner(3).align(*text, str(out), priors_input=known)
+        assert out.read_text("utf-8").splitlines()[-1] == wanted
 
 
 def test_priors_survive_a_file():

@@ -50,7 +50,7 @@ class DevelopmentSet:
 
     def read_gold(self) -> list[Gold]:
         """Return the gold links."""
-        return read_link_file(f"{self.gold}.talp").links
+        return read_link_file(f"{self.gold}.talp").sentences
 
     def write_text(self, work: Path, n_pairs: int) -> tuple[Path, Path]:
         """Write an even sample of the training text and the gold pairs after it; once."""

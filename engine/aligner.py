@@ -392,6 +392,7 @@ class Aligner:
             partial(find_model_links, here),
             partial(find_model_links, replace(here, swapped=not self.swapped)),
             known or "und" in self.bundle.languages,
+            "und" not in self.bundle.languages,
         )
 
     def _with_choice(self, chosen: Choice) -> Aligner:

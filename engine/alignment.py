@@ -119,7 +119,7 @@ def chunk_sentences(
 ) -> Iterator[Pairs]:
     """Yield chunks of `size` pairs; fail, after the last complete pair, if one side ends first."""
     if isinstance(src, str) or isinstance(tgt, str):
-        raise InputError(
+        raise TypeError(
             "one string was given where many sentences belong; give a list of lines, or use "
             "align_pair for one pair and the methods ending in _files for paths"
         )

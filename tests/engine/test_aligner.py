@@ -53,6 +53,11 @@ def test_sequences_of_words_are_taken_as_they_are(aligner):
     assert all(i < 3 and j < 1 for i, j in found)
 
 
+def test_one_string_is_a_type_error_that_names_the_way(aligner):
+    with pytest.raises(TypeError, match="align_pair for one pair"):
+        next(aligner.align("die Katze", "the cat"))
+
+
 def test_an_empty_side_has_no_links_and_sure_nulls(aligner):
     found = aligner.align_pair("a b", "")
     assert found.links == [] and found.score == 0.0

@@ -94,7 +94,7 @@ class Aligner:
     asked: str | None = None  # the languages, as the user named them
     threads: int = 1
     statistics: StatisticalModel | None = None
-    find_by_statistics: LinkFinder | None = None
+    nothing_to_align: bool = False  # the text has no words to learn from, and there is no model
     combination: Combination | None = None  # of the model's links and those of statistics
 
     @classmethod
@@ -235,7 +235,8 @@ class Aligner:
         aligner = aligner._with_average(chosen.average)
         signature = aligner.signature()
         renderers: list[Renderer] = [aligner.make_renderer(chosen.format, chosen)]
-        renderers += [aligner.make_renderer("scores", chosen)] if chosen.scores else []
+        for kind, path in (("scores", chosen.scores), ("sentences", chosen.sentence_scores)):
+            renderers += [aligner.make_renderer(kind, chosen)] if path else []
         renderers += WORD_RENDERERS if chosen.write_tokenized else []
         observer = None
         if chosen.report or chosen.html:
@@ -401,17 +402,13 @@ class Aligner:
         if chosen.model and chosen.statistics is None:
             return aligner
         rule = replace(self.rule, threshold=LOWEST_SCORE)
-        find: LinkFinder = find_no_links
-        if chosen.statistics:
-            find = partial(chosen.statistics.find_links, threshold=LOWEST_SCORE)
-        aligner = replace(
-            aligner,
-            rule=rule,
-            statistics=chosen.statistics,
-            combination=chosen.combination,
-            find_by_statistics=find,
-        )
-        return aligner if chosen.model else replace(aligner, bundle=None, backend=None)
+        aligner = replace(aligner, rule=rule, statistics=chosen.statistics)
+        if self.rule.mode == SOFT:  # other modes have no scores to weigh
+            aligner = replace(aligner, combination=chosen.combination)
+        if chosen.model:
+            return aligner
+        empty = chosen.statistics is None
+        return replace(aligner, bundle=None, backend=None, nothing_to_align=empty)
 
     def _with_average(self, names: Sequence[str]) -> Aligner:
         """Return an aligner that finds weak links, too, and averages them with those of files."""
@@ -429,15 +426,13 @@ class Aligner:
         self, renderers: Sequence[Renderer], options: CorpusOptions = _DEFAULT_OPTIONS
     ) -> Recipe:
         """Return what the pipeline needs to make items of this aligner's links."""
-        if not self.find_by_statistics:
-            return Recipe(renderers, self.make_settings(options), change=self.average)
-        return Recipe(
-            renderers,
-            self.make_settings(options) if self.bundle else None,
-            self.find_by_statistics,
-            self.combination,
-            self.average,
-        )
+        find: LinkFinder | None = find_no_links if self.nothing_to_align else None
+        if self.statistics:
+            nulls = self.rule.nulls or options.format == "jsonl"
+            mode, least = self.rule.mode, LOWEST_SCORE
+            find = partial(self.statistics.find_links, threshold=least, mode=mode, nulls=nulls)
+        model = self.make_settings(options) if self.bundle or find is None else None
+        return Recipe(renderers, model, find, self.combination, self.average)
 
     def make_settings(self, options: CorpusOptions = _DEFAULT_OPTIONS) -> ModelSettings:
         """Return how the model is run."""

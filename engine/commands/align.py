@@ -248,7 +248,7 @@ def _check_cluster_flags(flags: AlignFlags) -> None:
     """Flags that make no sense with --ray are errors, not ignored."""
     if flags.output in (None, "-"):
         raise MxError("--ray needs -o FOLDER for the shards; `mx-merge FOLDER -o OUT` joins them")
-    for name in ("scores", "write_tokenized", "report", "html"):
+    for name in ("scores", "sentence_scores", "write_tokenized", "report", "html"):
         if getattr(flags, name) is not None:
             raise MxError(
                 f"{flag_name(name)} is not for --ray; --format jsonl or parquet has scores"
@@ -276,7 +276,8 @@ def _check_json_flags(flags: AlignFlags) -> None:
         raise MxError(f"--input-format jsonl reads plain text: `zcat -f {src} | mx-align - ...`")
     defaults = AlignFlags()
     names = (
-        "average", "method", "scores", "write_tokenized", "report", "html", "shard", "ray",
+        "average", "method", "scores", "sentence_scores", "write_tokenized", "report", "html",
+        "shard", "ray",
         "separator", "spm_src", "spm_tgt", "train_on_input", "chunk_pairs", "signature", "errors",
     )  # fmt: skip
     for name in names:

@@ -104,6 +104,12 @@ class CorpusOptions:
     scores: str | None = output_flag(
         None, "One score per link, line by line (needs -o).", metavar="FILE"
     )
+    sentence_scores: str | None = output_flag(
+        None,
+        "How well links cover the source and the target of each pair, from 0 to 1, with a TAB "
+        "between; low is likely no translation (needs -o).",
+        metavar="FILE",
+    )
     one_based: bool = output_flag(False, "Count words from 1.", changes_output=True)
     reverse: bool = output_flag(False, "Target word first.", changes_output=True)
     write_tokenized: str | None = output_flag(
@@ -169,12 +175,12 @@ def find_targets(src: str, tgt: str | None, options: CorpusOptions) -> list[Path
     inputs = [name for name in (src, tgt, *options.average) if name and name != "-"]
     if options.output in (None, "-"):
         _check_writable(beside, inputs)
-        for name in ("scores", "write_tokenized"):
+        for name in ("scores", "sentence_scores", "write_tokenized"):
             if getattr(options, name) is not None:
                 raise MxError(f"{flag_name(name)} needs -o OUT, to be complete together")
         return []
     names = [str(options.output)]
-    names += [options.scores] if options.scores else []
+    names += [name for name in (options.scores, options.sentence_scores) if name]
     if options.write_tokenized:
         names += [f"{options.write_tokenized}.src", f"{options.write_tokenized}.tgt"]
     _check_writable(names + beside, inputs)

@@ -56,6 +56,12 @@ class LinkFormat:
     def _format_scores(self, pairs: Pairs, links: Links) -> list[str]:
         return _join_pairs(_score_strings(links), links.offsets)
 
+    def _format_sentences(self, pairs: Pairs, links: Links) -> list[str]:
+        """Return how well each side is covered by links: `0.9312 TAB 0.8875`."""
+        first, second = (pairs.tgt, pairs.src) if self.reverse else (pairs.src, pairs.tgt)
+        sides = Pairs(pairs.first, first, second)
+        return [f"{one:.4f}\t{other:.4f}" for one, other in side_scores(sides, links)]
+
     def _format_jsonl(self, pairs: Pairs, links: Links) -> list[str]:
         sentence = sentence_scores(pairs, links)
         nulls = links.src_null, links.tgt_null
@@ -135,27 +141,37 @@ def sentence_scores(pairs: Pairs, links: Links) -> list[float]:
 
     A word without a link counts 0, and a pair without words is 0.
     """
-    n_words = np.array([len(src) + len(tgt) for src, tgt in zip(pairs.src, pairs.tgt, strict=True)])
-    if not len(links.src):
-        return [0.0] * len(n_words)
-    pair = np.repeat(np.arange(len(n_words)), np.diff(links.offsets))
-    best = np.zeros(len(n_words))
-    for word in (links.src, links.tgt):
-        best += _sum_best(pair, word, links.score, len(n_words))
+    n_words = sum(_count_words(side) for side in (pairs.src, pairs.tgt))
+    best = sum(_sum_best(word, links) for word in (links.src, links.tgt))
     values: list[float] = (best / np.maximum(n_words, 1)).tolist()
     return values
 
 
-def _sum_best(pair: IntArray, word: IntArray, score: Floats, n_pairs: int) -> npt.NDArray[Any]:
+def side_scores(pairs: Pairs, links: Links) -> list[tuple[float, float]]:
+    """Return for each pair the same means over the source alone and over the target alone."""
+    sides = (pairs.src, links.src), (pairs.tgt, links.tgt)
+    means = [_sum_best(word, links) / np.maximum(_count_words(side), 1) for side, word in sides]
+    return list(zip(*(mean.tolist() for mean in means), strict=True))
+
+
+def _count_words(side: Sequence[Sequence[str]]) -> IntArray:
+    return np.fromiter(map(len, side), np.int64, len(side))
+
+
+def _sum_best(word: IntArray, links: Links) -> npt.NDArray[Any]:
     """Return for each pair the sum of its words' best scores.
 
     Sorted by pair and word, each word is a run whose highest score is taken, then added up:
         pair 0 0 0 1, word 0 0 2 1, score .2 .9 .5 .4  ->  best .9 .5 .4  ->  sums 1.4 .4
     """
+    n_pairs = len(links.offsets) - 1
+    if not len(word):
+        return np.zeros(n_pairs)
+    pair = np.repeat(np.arange(n_pairs), np.diff(links.offsets))
     key = pair * (int(word.max()) + 1) + word
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-    best = np.maximum.reduceat(score[order], starts).astype(np.float64)
+    best = np.maximum.reduceat(links.score[order], starts).astype(np.float64)
     return np.bincount(pair[order][starts], best, minlength=n_pairs)
 
 

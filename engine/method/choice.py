@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Literal
 
@@ -96,15 +97,15 @@ def choose_method(
         return Choice(model is not None)
     pairs = sample.as_chunk()
     warnings = find_text_mistakes(pairs)
-    found = statistics.find_links(pairs, LOWEST_SCORE)
-    if not looks_parallel(pairs, found):
+    find_statistically = partial(statistics.find_links, threshold=LOWEST_SCORE)
+    if not looks_parallel(pairs, find_statistically):
         warnings.append("warning: few words have a partner; do the lines belong together?")
     turned, model_links = False, None
     if model:
         turned, more = _look_at_sides(model, pairs)
         warnings += more
         model_links = (model.find_turned if turned else model.find_links)(pairs)
-    fit = measure_fit(pairs, model_links, found)
+    fit = measure_fit(pairs, model_links, find_statistically(pairs))
     combination = weigh_by_fit(fit, statistics.n_learned, optimize_for, threshold)
     if model and not combination.model and wanted == "auto":
         why_none = f"the model {model.name} seems not to know this text"

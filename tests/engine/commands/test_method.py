@@ -115,6 +115,18 @@ def test_all_outputs(work, wanted):
         json.loads(x) for x in run("bible.sw", "bible.xh", "--format", "jsonl").stdout.splitlines()
     ]
     assert all(row["probabilities"] == row["scores"] for row in rows)
+    assert all(len(row["src_null"]) == len(row["src"]) for row in rows)
+    assert all(len(row["tgt_null"]) == len(row["tgt"]) for row in rows)
+
+
+def test_directions_of_statistics_and_their_joins(work):
+    def links(*flags):
+        return parse(run("bible.sw", "bible.xh", *flags).stdout)
+
+    fwd, bwd = links("--forward"), links("--backward")
+    assert all(len({j for _, j in pair}) == len(pair) for pair in fwd)
+    joined = links("--symmetrize", "intersect")
+    assert joined == [a & b for a, b in zip(fwd, bwd, strict=True)]
 
 
 def test_thresholds_take_links_away(work):
@@ -160,3 +172,26 @@ def test_the_same_door_in_python(work, wanted):
     assert Path("out").read_text() == wanted and "statistics:300" in summary.signatures[0]
     with pytest.raises(NoModelError, match="no model for swahili-xhosa"):
         aligner.align_pair("a", "b")
+
+
+def test_sentence_scores_tell_translations_by_side(work):
+    for name in ("sw", "xh"):
+        lines = Path(f"bible.{name}").read_text().split("\n")[:-1]
+        if name == "xh":
+            lines[:50] = reversed(lines[:50])  # no translations
+            lines[50:100] = [" ".join(line.split()[:2]) for line in lines[50:100]]  # cut
+        Path(f"bible.{name}").write_text("".join(f"{line}\n" for line in lines))
+    line = ("bible.sw", "bible.xh", "-o", "out", "--sentence-scores", "covered")
+    run(*line)
+    rows = [list(map(float, row.split("\t"))) for row in Path("covered").read_text().splitlines()]
+    assert len(rows) == N_PAIRS and all(0 <= x <= 1 for row in rows for x in row)
+
+    def mean(part, side):
+        return sum(row[side] for row in part) / len(part)
+
+    assert mean(rows[:50], 0) < 0.5 * mean(rows[100:], 0)
+    assert mean(rows[50:100], 0) < 0.7 * mean(rows[50:100], 1)
+    run("bible.sw", "bible.xh", "-o", "out2", "--sentence-scores", "turned", "--reverse")
+    turned = [list(map(float, row.split("\t"))) for row in Path("turned").read_text().splitlines()]
+    assert turned == [row[::-1] for row in rows]
+    assert "needs -o" in run("bible.sw", "bible.xh", "--sentence-scores", "x", code=2).stderr

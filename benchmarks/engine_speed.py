@@ -29,7 +29,7 @@ def time_bare_loop(aligner: Aligner, ready: list[Batch], threads: int) -> tuple[
     """Return wall and CPU seconds of nothing but `session.run`, in as many threads."""
 
     def run_batch(batch: Batch) -> None:
-        aligner.backend.run(batch, aligner.rule.outputs)
+        aligner.require_model()[1].run(batch, aligner.rule.outputs)
 
     def work() -> None:
         with ThreadPoolExecutor(threads) as pool:

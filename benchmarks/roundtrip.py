@@ -56,9 +56,10 @@ def main() -> None:
     arguments = command.parse_args()
     torch.set_num_threads(1)
     aligner = Aligner.load(arguments.bundle, backend="cpu")
-    longest, threshold = aligner.bundle.max_length, aligner.bundle.threshold()
+    bundle, _ = aligner.require_model()
+    longest, threshold = bundle.max_length, bundle.threshold()
     src, tgt = [], []
-    encoders = aligner.bundle.tokenizers
+    encoders = bundle.tokenizers
     for line in read_pairs(arguments.src, arguments.tgt):
         words = [split_words(side) for side in line]
         sizes = [len(e.encode(side)[0]) for e, side in zip(encoders, words, strict=True)]
@@ -71,8 +72,8 @@ def main() -> None:
             break
     scores = word_weights(Path(arguments.run), src, tgt)
     wanted = [{(int(i), int(j)) for i, j in np.argwhere(one >= threshold)} for one in scores]
-    result = {"pairs": len(src), "threshold": threshold, "bundle": aligner.bundle.digest[:12]}
-    for dtype in sorted(aligner.bundle.dtypes):
+    result = {"pairs": len(src), "threshold": threshold, "bundle": bundle.digest[:12]}
+    for dtype in sorted(bundle.dtypes):
         found = bundle_links(arguments.bundle, dtype, threshold, src, tgt)
         result[dtype] = compare_links(wanted, found, scores, threshold)
     print(json.dumps(result, indent=2))

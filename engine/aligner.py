@@ -361,7 +361,7 @@ class Aligner:
             # Whoever joins directions or averages has said what is to be joined.
             wanted = "model" if wanted == "auto" and self.bundle else wanted
         if wanted == "model":
-            self._require_model()
+            self.require_model()
             reader = self.open_reader(source, options)
             _say_all(say, reader.plan.message)
             return self, reader
@@ -436,7 +436,7 @@ class Aligner:
 
     def make_settings(self, options: CorpusOptions = _DEFAULT_OPTIONS) -> ModelSettings:
         """Return how the model is run."""
-        bundle, backend = self._require_model()
+        bundle, backend = self.require_model()
         return ModelSettings(
             backend,
             bundle.tokenizers,
@@ -449,7 +449,8 @@ class Aligner:
             self.swapped,
         )
 
-    def _require_model(self) -> tuple[Bundle, Backend]:
+    def require_model(self) -> tuple[Bundle, Backend]:
+        """Return the model and what runs it; an error says why there is none."""
         if self.bundle is None or self.backend is None:
             raise NoModelError(
                 f"{self.reason}; or let statistics of a text align it: align_files, or "

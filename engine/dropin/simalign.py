@@ -41,8 +41,9 @@ class SentenceAligner:
         )
         found = self._aligner.align_pair(src, tgt)
         scored = list(zip(found.links, found.scores, strict=True))
+        bundle, _ = self._aligner.require_model()
         thresholds = {
-            name: self._aligner.bundle.threshold(aim)
+            name: bundle.threshold(aim)
             for name, aim in (("inter", "precision"), ("itermax", "aer"), ("mwmf", "recall"))
         }
         lists = {

@@ -191,7 +191,7 @@ def check_backend_links(bundle: Bundle, load_aligner: Callable[..., Any], say: S
         found = [set(one.links) for one in aligner.align(src, tgt)]
         seconds = time.perf_counter() - began
         say(f"{backend}: {len(src) / seconds:,.0f} pairs/s; {aligner.describe()}")
-        return aligner.backend.dtype, found
+        return aligner.require_model()[1].dtype, found
 
     good = True
     for finding in reversed([one for one in examine_backends() if one.runs]):  # the CPU first

@@ -130,7 +130,7 @@ def load_bundle_teacher(path: Path, langs: str | None, report: Report) -> Teache
     """Load a model made by mx-export; the weight of a link is its calibrated probability."""
     # With the threshold for recall: unsure links count little, but better than not at all.
     aligner = Aligner.load(path, langs=langs, optimize_for="recall")
-    bundle = aligner.bundle
+    bundle, _ = aligner.require_model()
     has_languages = bundle.languages != ("und", "und")
     if langs and has_languages and not bundle.language_order(langs):
         report(f"{path} is a model for {' and '.join(bundle.language_pairs)}, not for {langs}")

@@ -385,7 +385,7 @@ def test_very_long_pairs_are_split_anew_by_what_their_parts_show(sample, monkeyp
 def test_sentences_that_share_a_line_are_looked_at_before_it_is_long(sample):
     """A line of one sentence is aligned at once, and one of two sentences in one of them, too."""
     aligner = Aligner.load(langs="en-fr", backend="cpu", threads=1)
-    tokenizer = aligner.bundle.tokenizers[0]
+    tokenizer = aligner.require_model()[0].tokenizers[0]
     one = WORDS[:30]
 
     def looks(src, tgt):

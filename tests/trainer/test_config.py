@@ -27,7 +27,7 @@ def test_presets_are_possible(preset):
 
 
 def test_paper_is_the_paper():
-    assert resolve_config("paper") == RunConfig(ModelConfig(read="prior"))
+    assert resolve_config("paper") == RunConfig(ModelConfig(read="prior"), TrainConfig(clip=0.0))
     model, train = RunConfig().model, RunConfig().train
     assert (model.width, model.ff, model.heads, model.dropout) == (512, 1024, 4, 0.3)
     assert (model.encoder_layers, model.decoder_layers, model.norm) == (6, 6, "post")

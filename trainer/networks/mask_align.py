@@ -82,6 +82,11 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def widen(x: Tensor) -> Tensor:
+    """Return x in float32, or as it is if it is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def additive_mask(allowed: Tensor) -> Tensor:
     """Return 0 where allowed, -inf elsewhere."""
     return torch.zeros_like(allowed, dtype=torch.float).masked_fill(~allowed, -torch.inf)
@@ -91,8 +96,8 @@ def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tens
     """Return softmax(q kᵀ / √K + mask) v; `mask` (B, 1, L, L) must leave each row a key."""
     if q.device.type == "cpu":  # where the gradient takes much longer in bf16
         with torch.autocast("cpu", enabled=False):
-            q, k, v = q.float(), k.float(), v.float()
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            q, k, v = widen(q), widen(k), widen(v)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
 
 
@@ -182,7 +187,7 @@ class LeakyAttention(ResidualBlock):
         k = split_heads(self.key(source), self.heads)
         scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
         # The softmax that becomes the alignment is in float32 whatever the dtype of the products.
-        scores = scores.float().masked_fill(~source_valid[:, None, None, :], -1e9)
+        scores = widen(scores).masked_fill(~source_valid[:, None, None, :], -1e9)
         if self.leaky:
             null_score = q @ self.null_key.view(self.heads, -1, 1).to(q.dtype)  # (B, H, T, 1)
             weights = torch.cat([null_score, scores], dim=-1).softmax(-1)  # (B, H, T, 1 + S)

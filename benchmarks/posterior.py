@@ -1,6 +1,7 @@
-"""Measures the ways to read Mask-Align as alignment, at every checkpoint of a run.
+r"""Measures the ways to read Mask-Align as alignment, at every checkpoint of a run.
 
-    python -m mx_align.benchmarks.posterior RUN --gold-src test.en --gold-tgt test.fr --gold test.talp
+    python -m mx_align.benchmarks.posterior RUN \
+        --gold-src test.en --gold-tgt test.fr --gold test.talp
 
 Train with `--keep 100`, so that the checkpoints are there. AER is that of the best threshold, and
 of a fixed one; the CPU seconds are those of PyTorch on the gold pairs. `--exact` adds the posterior

@@ -39,6 +39,7 @@ Sqrt Squeeze Sub Sum Tanh Transpose Trilu Unsqueeze Where
 """
 _OPS = frozenset(_OP_NAMES.split())
 _MICROSOFT_OPS = frozenset({"MatMulIntegerToFloat", "DynamicQuantizeMatMul", "Gelu"})
+OpCounts = Counter[tuple[str, str]]  # by domain and type
 _OWN_DOMAIN = "mx"  # of our functions, and of kernels that take their place
 
 
@@ -77,15 +78,10 @@ def check_ops(data: bytes, where: str) -> None:
 
     Functions are followed: they must not call themselves, nor unfold to too many nodes.
     """
-    bodies: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    main: Counter[tuple[str, str]] = Counter()
-    for number, value, *_ in read_fields(data):
-        if number == 20:
-            raise BundleError(f"{where} has a graph for training, which a bundle must not have")
-        if number == 7 and isinstance(value, memoryview):
-            main = _count_ops(value, 1, where)
-        if number == 25 and isinstance(value, memoryview):
-            bodies[_read_name(value, 1, 10)] = _count_ops(value, 7, where)
+    try:
+        main, bodies = _read_ops(data, where)
+    except (IndexError, ValueError):
+        raise BundleError(f"{where} is not a valid ONNX file") from None
     for domain, op in {*main, *(op for body in bodies.values() for op in body)}:
         allowed = {"": _OPS, "ai.onnx": _OPS, "com.microsoft": _MICROSOFT_OPS}.get(domain, ())
         if domain != _OWN_DOMAIN and (op not in allowed or (domain, op) in bodies):
@@ -97,11 +93,21 @@ def check_ops(data: bytes, where: str) -> None:
     _check_unfolding(main, bodies, where)
 
 
-def _check_unfolding(
-    main: Counter[tuple[str, str]],
-    bodies: dict[tuple[str, str], Counter[tuple[str, str]]],
-    where: str,
-) -> None:
+def _read_ops(data: bytes, where: str) -> tuple[OpCounts, dict[tuple[str, str], OpCounts]]:
+    """Return how often each op stands in the graph, and in each function."""
+    bodies: dict[tuple[str, str], OpCounts] = {}
+    main: OpCounts = Counter()
+    for number, value, *_ in read_fields(data):
+        if number == 20:
+            raise BundleError(f"{where} has a graph for training, which a bundle must not have")
+        if number == 7 and isinstance(value, memoryview):
+            main = _count_ops(value, 1, where)
+        if number == 25 and isinstance(value, memoryview):
+            bodies[_read_name(value, 1, 10)] = _count_ops(value, 7, where)
+    return main, bodies
+
+
+def _check_unfolding(main: OpCounts, bodies: dict[tuple[str, str], OpCounts], where: str) -> None:
     """Let each function be known only when all that it calls are: a circle never is."""
     sizes: dict[tuple[str, str], int] = {}
     left = dict(bodies)
@@ -115,9 +121,9 @@ def _check_unfolding(
         raise BundleError(f"{where} unfolds to too many nodes to be one of our graphs")
 
 
-def _count_ops(message: memoryview, nodes: int, where: str) -> Counter[tuple[str, str]]:
+def _count_ops(message: memoryview, nodes: int, where: str) -> OpCounts:
     """Return the domains and types of the nodes of a graph or a function, and how many of each."""
-    found: Counter[tuple[str, str]] = Counter()
+    found: OpCounts = Counter()
     for number, node, *_ in read_fields(message):
         if number != nodes or not isinstance(node, memoryview):
             continue

@@ -22,6 +22,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Indices are bounded in length, so that a stray number is a clear error and not a huge integer.
 # A link may carry scores after colons; only the first one is read.
 _TOKEN = re.compile(rf"([0-9]{{1,7}})([-p?])([0-9]{{1,7}})(?::({_NUMBER})(?::{_NUMBER})*)?")
+_MAX_NAACL = 10_000_000  # sentences: those that are not named count, too
 _NAACL = re.compile(
     rf"([0-9]{{1,7}}) ([0-9]{{1,7}}) ([0-9]{{1,7}})(?: ([SPsp]))?(?: {_NUMBER})?", re.ASCII
 )
@@ -243,6 +244,11 @@ def _parse_naacl(lines: Iterable[str], name: str) -> Iterator[LinkRow]:
             raise InputError(
                 f"{name} line {number}: {_quote_text(line)} links position 0 to position 0; "
                 "NAACL positions start at 1 (0 is NULL): is the file 0-based?"
+            )
+        if sentence > _MAX_NAACL:
+            raise InputError(
+                f"{name} line {number}: sentence {sentence:,} is beyond {_MAX_NAACL:,}, the last "
+                "one that is read; is it a NAACL file?"
             )
         found = tokens.setdefault(sentence, [])
         # Position 0 is NULL: such a line says that a word has no link, so it adds none.

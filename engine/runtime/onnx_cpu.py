@@ -111,7 +111,8 @@ def start_session(graph: bytes, providers: Sequence[Any], where: str) -> Any:
     # Plans for a shape are of no use when shapes change from batch to batch.
     options.enable_mem_pattern = False
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=providers)
+        # Else it prints to standard output, and tries once more.
+        return onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime has no common class of its own errors
         reason = str(error).strip().split("\n")[0][:300]
         raise BundleError(f"{where}: ONNX Runtime cannot load the graph: {reason}") from error

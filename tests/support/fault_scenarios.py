@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...engine.bundle.bundle import Bundle
 from ...engine.commands import align, merge, seed
 from .bundles import write_toy
 from .faults import Ending, Fault, Job, list_tree, run_job, start_job
@@ -154,6 +155,7 @@ def make_scenarios(folder: Path, *, pairs: int = 60) -> dict[str, Scenario]:
     """Return the commands of the engine, over a made-up corpus."""
     src, tgt = write_corpus(folder, pairs)
     toy = write_toy(folder / "toy.mx").path
+    assert Bundle.load(toy).tokenizers  # tried once, before processes are forked
     base = [src, tgt, "-m", toy, "-q", "--threads", 1, "--chunk-pairs", 10]
     shards = {}
     for n in (1, 2, 3):

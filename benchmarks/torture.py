@@ -4,7 +4,7 @@
     python -m mx_align.benchmarks.torture hostile --times 1000000 --scratch /tmp/t
     python -m mx_align.benchmarks.torture table
 
-Each phase adds its rows to `results/torture.json`; `table` prints them all. A wrong byte, a lost
+Each phase adds its rows to `results/torture.json`; `table` puts them into the docs. A wrong byte, a lost
 line, a file left behind or a traceback ends a phase with an error, and no row is written.
 """
 
@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..engine.commands import align
+from ..engine.storage import replace_file
 from ..tests.support import fault_scenarios, hostile
 from ..tests.support.bundles import write_toy
 from ..tests.support.fault_scenarios import Scenario, batter, fill_disk
@@ -27,6 +28,7 @@ from ..tests.support.faults import NONE, Ending, adopt_orphans, limit_memory, ru
 from .records import RESULTS, add_run, describe_circumstances, load_runs
 
 PATH = RESULTS / "torture.json"
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 HOSTILE_CHUNK = 50_000  # pairs of a file
 
 
@@ -239,13 +241,21 @@ def note_row(fault: str, command: str, times: int, outcome: str, kilobytes: int 
 
 
 def format_table() -> str:
-    """Return all rows as a table for docs/reliability.md, with sums of kills and pairs."""
+    """Return all rows as a table."""
     lines = ["| fault | command | times | outcome | peak MB |", "|---|---|---|---|---|"]
     for row in load_runs(PATH).values():
         memory = row["megabytes"] or "–"
         cells = row["fault"], row["command"], f"{row['times']:,}", row["outcome"], memory
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def write_table() -> None:
+    """Put the table into docs/reliability.md."""
+    text = PAGE.read_text("utf-8")
+    before, _, rest = text.partition("<!-- torture -->\n")
+    end = rest[rest.index("<!-- end -->") :]
+    replace_file(PAGE, f"{before}<!-- torture -->\n{format_table()}\n{end}".encode())
 
 
 PHASES: dict[str, Callable[[Path, int, random.Random], None]] = {
@@ -268,7 +278,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path("torture-scratch"))
     arguments = parser.parse_args()
     if arguments.phase == "table":
-        print(format_table())
+        write_table()
         return
     adopt_orphans()
     scratch = arguments.scratch.resolve()

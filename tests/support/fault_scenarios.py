@@ -219,7 +219,7 @@ def make_training_scenarios(folder: Path) -> dict[str, Scenario]:
         ),
         Scenario(
             "mx-export", export.main,
-            [run, "-o", "made.mx", "--kernels", "none", "--dtype", "fp32", "-q", "--force"],
+            [run, "-o", "made.mx", "--dtype", "fp32", "-q", "--force"],
             prepare=use_one_thread,
         ),
         Scenario(

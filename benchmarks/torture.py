@@ -4,8 +4,8 @@
     python -m mx_align.benchmarks.torture hostile --times 1000000 --scratch /tmp/t
     python -m mx_align.benchmarks.torture table
 
-Each phase adds its rows to `results/torture.json`; `table` puts them into the docs. A wrong byte, a lost
-line, a file left behind or a traceback ends a phase with an error, and no row is written.
+Each phase adds its rows to `results/torture.json`; `table` puts them into the docs. A wrong byte, a
+lost line, a file left behind or a traceback ends a phase with an error, and no row is written.
 """
 
 import argparse

@@ -27,15 +27,18 @@ _SCHEMA: dict[str, dict[int, str]] = {
 _NODE_TYPE, _NODE_DOMAIN, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 4, 7, 13, 14
 _MAX_DEPTH = 40  # graphs inside attributes of nodes; ours have none
 _MAX_NODES = 100_000  # with all functions unfolded; the largest of ours has some 3,000
-# Ops of graphs that we export, or might: each is one computation, none holds another graph.
+# Ops of networks: each is one computation, none holds another graph, draws lots or reads text.
 _OP_NAMES = """
-Abs Add And Attention Cast CastLike Ceil Clip Concat Constant Conv Cos CumSum DequantizeLinear Div
-DynamicQuantizeLinear Equal Erf Exp Expand Flatten Floor Gather Gelu Gemm Greater GreaterOrEqual
-HardSigmoid
-Identity LayerNormalization Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max Min Mul Neg
-Not Or Pad Pow QLinearMatMul QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin
-ReduceSum Relu Reshape RMSNormalization Round Shape Sigmoid Sign Sin Slice Softmax Softplus Split
-Sqrt Squeeze Sub Sum Tanh Transpose Trilu Unsqueeze Where
+Abs Add And ArgMax ArgMin Attention AveragePool BatchNormalization Cast CastLike Ceil Celu Clip
+Concat Constant Conv Cos CumSum DequantizeLinear Div DynamicQuantizeLinear Einsum Elu Equal Erf
+Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool
+Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity
+InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+MatMul MatMulInteger Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow QLinearMatMul
+QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding
+Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin Size Slice Softmax Softplus Softsign
+Split Sqrt Squeeze Sub Sum Swish Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
 """
 _OPS = frozenset(_OP_NAMES.split())
 _MICROSOFT_OPS = frozenset({"MatMulIntegerToFloat", "DynamicQuantizeMatMul", "Gelu"})

@@ -362,8 +362,8 @@ def _delete_abandoned(path: Path) -> None:
 
 def _sync_tree(path: Path) -> None:
     """Wait until a file, or all of a folder, is on the disk."""
-    for file in path.iterdir() if path.is_dir() else ():
-        _sync_tree(file)
+    for inner in path.iterdir() if path.is_dir() else ():
+        _sync_tree(inner)
     if path.is_dir():
         sync_folder(path)
         return

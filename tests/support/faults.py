@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -66,9 +65,6 @@ class Job:
         timer.start()
         _, status, usage = os.wait4(self.process, 0)
         timer.cancel()
-        with suppress(ChildProcessError):  # those that it started
-            while True:
-                os.waitpid(-1, 0)
         code = os.waitstatus_to_exitcode(status)
         fired = bool(self.shared[8]) or code == -signal.SIGKILL
         said = self.told.read_text("utf-8", "replace") if self.told.exists() else ""

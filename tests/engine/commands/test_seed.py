@@ -170,17 +170,19 @@ def test_help_is_short_and_grouped():
 
 @pytest.mark.slow
 def test_the_commands_and_the_code_of_the_page_work(tmp_path):
-    for name in ("corpus", "new"):
+    for name in ("corpus", "new", "sample", "part1", "part2", "small"):
         write_sides(tmp_path, *make_corpus(40, random_seed=3)[:2])
         (tmp_path / "src").rename(tmp_path / f"{name}.en")
         (tmp_path / "tgt").rename(tmp_path / f"{name}.fr")
     text = PAGE.read_text("utf-8")
-    commands = re.findall(r"^mx-seed .*new.*|^mx-seed .*corpus.links$", text, re.MULTILINE)
-    assert len(commands) == 3
+    commands = re.findall(r"^mx-seed (?!.* all\.en).*", text, re.MULTILINE)
+    assert len(commands) == 8
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands:
         subprocess.run(command, shell=True, check=True, cwd=tmp_path, env={"PATH": tools})
-    assert (tmp_path / "new.links").read_text() == (tmp_path / "corpus.links").read_text()
+        if "new.links" in command:
+            assert (tmp_path / "new.links").read_text() == (tmp_path / "corpus.links").read_text()
+    assert {"part2.npz", "small.links"} < {path.name for path in tmp_path.iterdir()}
     [code] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True

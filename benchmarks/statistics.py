@@ -6,8 +6,8 @@
 
 DATA and the text are those of `development`; all is lowercased. AER with precision and recall, in
 per cent; of eflomal in the symmetrization that is best on the gold pairs. CPU seconds (user and
-system) to learn, reading the text included: run it with OMP_NUM_THREADS=1; eflomal's are for aligning, too, which
-it does at once.
+system) to learn, reading the text included: run it with OMP_NUM_THREADS=1. Those of eflomal are
+for aligning, too, which it does at once.
 """
 
 import os

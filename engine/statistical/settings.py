@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ..errors import MxError
 from ..options import check_limits, flag
 
-# Least score of a link. Chosen on the dev golds of cs et sv and En-Fr, learned from 20,000 and 60,000
-# pairs: 0.4 has an AER 0.1 higher on average, 0.5 0.4.
+# Least score of a link. Chosen on the dev golds of cs et sv and En-Fr, learned from 20,000 and
+# 60,000 pairs: 0.4 has an AER 0.1 higher on average, 0.5 0.4.
 THRESHOLD = 0.45
 
 
@@ -44,8 +44,8 @@ class LearningSettings(LearningLimits):
     view; docs/seed.md has what each part is worth.
     """
 
-    # Rounds: on the golds of sv cs et, learned from 20,000 pairs each, 3 and 4 have an AER 0.15 lower
-    # on average than 4 and 6, in three quarters of the time.
+    # Rounds: on the golds of sv cs et, learned from 20,000 pairs each, 3 and 4 have an AER 0.15
+    # lower on average than 4 and 6, in three quarters of the time.
     ibm1_rounds: int = flag(3, "Rounds without word order.", minimum=0, maximum=1000)
     hmm_rounds: int = flag(4, "Rounds with word order, after those.", minimum=0, maximum=1000)
     # Chosen on the golds of nl sv cs et, learned from 8,000 pairs each (docs/lab has the others).

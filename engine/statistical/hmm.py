@@ -31,6 +31,10 @@ import numpy.typing as npt
 from ..types import Floats
 from .blocks import Ints, PairBlock, SentenceIds
 
+# OpenBLAS shares products of more multiplications than 2**18 between threads, and then their sums
+# depend on how many there are. Smaller ones are no slower here.
+_ONE_THREAD = 1 << 17
+
 # ---- one direction ----
 
 
@@ -105,7 +109,7 @@ def hmm_posteriors(
             np.multiply(start, 1 - null_prob, out=entered[0])
         else:
             np.multiply(state, leave, out=left[t])
-            np.matmul(left[t], jump, out=entered[t])
+            _multiply_rows(left[t], jump, entered[t])
         state = state * stay[t]
         state += entered[t] * emission[t]
         state.sum(1, keepdims=True, out=scale[t])
@@ -116,18 +120,37 @@ def hmm_posteriors(
     emission /= scale
     stay /= scale
     backwards = np.ascontiguousarray(jump.T)
+    reached = np.empty((B, S), np.float32)
     for t in range(T - 1, -1, -1):
         emission[t] *= ahead
         if t:
             ahead *= stay[t]
-            ahead += (emission[t] @ backwards) * leave
+            _multiply_rows(emission[t], backwards, reached)
+            ahead += reached * leave
     entered *= emission
     if moves is not None:
         if T > 1:
-            counts = left[1:].reshape(-1, S).T @ emission[1:].reshape(-1, S) * jump
+            counts = _sum_products(left[1:].reshape(-1, S), emission[1:].reshape(-1, S)) * jump
             moves.jump += np.bincount(widths.ravel(), counts.ravel(), len(moves.jump))
         _count_ends(moves, entered, n_states, n_steps)
     return entered
+
+
+def _multiply_rows(rows: Floats, matrix: Floats, out: Floats) -> None:
+    """Multiply each row by a matrix, a few rows at a time (_ONE_THREAD)."""
+    step = max(1, _ONE_THREAD // matrix.size)
+    for first in range(0, len(rows), step):
+        np.matmul(rows[first : first + step], matrix, out=out[first : first + step])
+
+
+def _sum_products(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
+    """Return the sum over all rows of the products of each two values in them, (S, S)."""
+    S = left.shape[1]
+    total = np.zeros((S, S))
+    step = max(1, _ONE_THREAD // (S * S))
+    for first in range(0, len(left), step):
+        total += left[first : first + step].T @ right[first : first + step]
+    return total
 
 
 def _jump_widths(n: int, max_jump: int) -> Ints:

@@ -149,6 +149,24 @@ def test_the_same_text_gives_the_same_links_whatever_the_chunk(corpus, aligner):
     assert link_sets(whole) == link_sets(again.align(src, tgt, chunk=7))
 
 
+def test_the_same_text_teaches_the_same_whatever_the_threads():
+    code = (
+        "from mx_align import StatisticalAligner\n"
+        "from mx_align.tests.support.made_up_language import make_corpus\n"
+        "src, tgt, _ = make_corpus(1500, random_seed=7)\n"
+        "print(StatisticalAligner.learn(src, tgt, hmm_rounds=2).model.digest)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n},
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for n in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
 def test_aligning_is_lazy(corpus, aligner):
     endless = repeat(corpus[0][0]), repeat(corpus[1][0])
     assert len(next(aligner.align(*endless, chunk=2)))

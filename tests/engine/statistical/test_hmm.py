@@ -65,3 +65,15 @@ def test_ibm1_is_the_hmm_without_preferences():
     by_hmm = hmm.hmm_posteriors(emission.copy(), null, *sizes, even, 0.2)
     by_ibm1 = hmm.ibm1_posteriors(emission.copy(), null, sizes[0], 0.2)
     np.testing.assert_allclose(by_ibm1, by_hmm, rtol=1e-5)
+
+
+def test_products_in_parts_are_those_of_the_whole(monkeypatch):
+    rng = np.random.default_rng(5)
+    rows, more, matrix = (
+        rng.random(shape).astype(np.float32) for shape in ((50, 3), (50, 3), (3, 3))
+    )
+    monkeypatch.setattr(hmm, "_ONE_THREAD", 70)  # seven rows at a time
+    out = np.empty_like(rows)
+    hmm._multiply_rows(rows, matrix, out)
+    np.testing.assert_allclose(out, rows @ matrix, rtol=1e-6)
+    np.testing.assert_allclose(hmm._sum_products(rows, more), rows.T @ more, rtol=1e-6)

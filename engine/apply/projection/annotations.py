@@ -30,7 +30,8 @@ class Annotation(Protocol):
 
     src_words: Words
     tgt_words: Words
-    plain: str  # the source without annotation
+    written: str  # the source as it was read
+    target: str
 
     def render(self, pair: LinkedPair, policy: Policy) -> tuple[str, list[str], int]:
         """Return the annotated target with its line end, what has no place, and how many there
@@ -51,12 +52,12 @@ class TaggedSentence:
     target: str
     src_words: Words = field(init=False)
     tgt_words: Words = field(init=False)
-    plain: str = field(init=False)
+    written: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.src_words = [row[0] for row in self.rows]
         self.tgt_words = split_words(self.target)
-        self.plain = " ".join(self.src_words)
+        self.written = "\n".join([*self.comments, *map(" ".join, self.rows)])
 
     def render(self, pair: LinkedPair, policy: Policy) -> tuple[str, list[str], int]:
         """Return the words of the target with their labels, and an empty line."""
@@ -120,6 +121,7 @@ def read_tagged(path: str, targets: Iterator[str]) -> Iterator[Annotation]:
 class SpanLine:
     """A line of JSON: {"text": ..., "spans": [[start, end, label], ...]} and what else is there."""
 
+    written: str
     row: dict[str, Any]
     key: str
     labels: list[Label]
@@ -163,7 +165,7 @@ def read_span_lines(path: str, targets: Iterator[str]) -> Iterator[Annotation]:
                     f"{where}: span {label.start} to {label.end} is not inside the text, which has "
                     f"{len(text)} characters"
                 )
-        yield SpanLine(row, key, labels, target)
+        yield SpanLine(line, row, key, labels, target)
 
 
 def _read_span(span: Any) -> Label:
@@ -180,15 +182,15 @@ def _read_span(span: Any) -> Label:
 class MarkupLine:
     """A line with tags, and its translation without."""
 
-    line: str
+    written: str
     target: str
     escape: bool = True
 
     def __post_init__(self) -> None:
-        self.marked: MarkedLine = parse_markup(self.line, find_placeholders(self.target))
+        self.marked: MarkedLine = parse_markup(self.written, find_placeholders(self.target))
         self.plain = self.marked.text
         # Entities belong to markup: a line without any tag is not made markup.
-        self.escape = self.escape and "<" in self.line and self.marked.has_tags()
+        self.escape = self.escape and "<" in self.written and self.marked.has_tags()
         self.spans: tuple[list[Span], list[Span]] = (
             find_word_spans(self.plain),
             find_word_spans(self.target),

@@ -133,7 +133,9 @@ def _take_links(
 
 
 def _digest_chunk(chunk: Sequence[Annotation], lines: Sequence[str] | None) -> str:
-    text = "\n".join([*(repr(item) for item in chunk), *(lines or ())])
+    # A source and its target end with marks that no line has.
+    rows = (f"{item.written}\n\0{item.target}\n\0" for item in chunk)
+    text = "".join([*rows, "\n".join(lines or ())])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -26,22 +26,24 @@ class LinkedPair:
     src: Words
     tgt: Words
     links: Sequence[ScoredLink]
-    partners: list[list[ScoredLink]] = field(init=False)  # of each target word
+    totals: list[float] = field(init=False)  # scores of the links of each target word
 
     def __post_init__(self) -> None:
-        partners: list[list[ScoredLink]] = [[] for _ in self.tgt]
-        for link in self.links:
-            partners[link[1]].append(link)
-        object.__setattr__(self, "partners", partners)
+        totals = [0.0] * len(self.tgt)
+        for _, j, score in self.links:
+            totals[j] += score
+        object.__setattr__(self, "totals", totals)
 
     def weigh_words(self, group: Collection[int]) -> list[float]:
         """Return for each target word from 1 (all its links lead into the group) to -1 (none)."""
-        weights = []
-        for links in self.partners:
-            inside = sum(score for i, _, score in links if i in group)
-            total = sum(score for _, _, score in links)
-            weights.append(2 * inside / total - 1 if total else _UNLINKED)
-        return weights
+        inside = [0.0] * len(self.tgt)
+        for i, j, score in self.links:
+            if i in group:
+                inside[j] += score
+        return [
+            2 * part / total - 1 if total else _UNLINKED
+            for part, total in zip(inside, self.totals, strict=True)
+        ]
 
 
 def find_ranges(

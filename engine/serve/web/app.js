@@ -91,6 +91,7 @@ const realign = async () => {
   if (!waiting.length) {
     if (gone) showPairs([]);
     say("");
+    performance.mark("mx-aligned");
     return;
   }
   const start = performance.now();

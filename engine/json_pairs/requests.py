@@ -69,6 +69,12 @@ def _parse_sentence(value: dict[str, Any], name: str) -> Sentence:
         length = sum(map(len, side))
     else:
         raise InputError(f'"{name}" must be a string or a list of words, not {_show(side)}')
+    try:
+        "".join(side).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f'"{name}" has half of a surrogate pair, which is no character; send both or none'
+        ) from None
     if length > MAX_CHARS:
         raise InputError(
             f'"{name}" has {length:,} characters, more than {MAX_CHARS:,}: split it into sentences'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -161,6 +162,9 @@ def _guard(service: Service, path: str, handler: Handler) -> Handler:
             response = _tell_error(error.status, str(error), error.headers)
         except MxError as error:
             response = _tell_error(400, str(error))
+        except Exception as error:
+            traceback.print_exc()  # for whoever runs the server
+            response = _tell_error(500, f"internal error, {type(error).__name__}")
         service.metrics.count_request(path, response.status_code, time.perf_counter() - start)
         return response
 
@@ -209,8 +213,12 @@ async def _tell_missing(request: Request, error: Exception) -> Response:
 
 
 def _json_response(text: str) -> Response:
-    # Half of a surrogate pair, which JSON may have and UTF-8 may not.
-    return Response(text.encode("utf-8", "replace"), media_type="application/json")
+    return Response(_encode_json(text), media_type="application/json")
+
+
+def _encode_json(text: str) -> bytes:
+    # Half of a surrogate pair in an id, which JSON may have and UTF-8 may not: written as \\ud800.
+    return text.encode("utf-8", "backslashreplace")
 
 
 # ---- what is asked ----
@@ -283,7 +291,7 @@ async def _answer_lines(service: Service, query: dict[str, str], body: bytes) ->
             answer_lines, question.aligner, group, first + 1, question.options, patient=patient
         )
         service.metrics.count_pairs(len(group))
-        return "".join(f"{answer}\n" for answer in answers).encode("utf-8", "replace")
+        return _encode_json("".join(f"{answer}\n" for answer in answers))
 
     # Only the first lines can be refused: after them the status has gone out.
     begin = await answer_group(0, patient=False)

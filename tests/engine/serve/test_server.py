@@ -210,6 +210,7 @@ def test_the_app_loads_nothing(port):
         ({"src": "a"}, 400, 'must have "tgt"'),
         ({"src": "a", "tgt": "b", "langs": "xx-yy"}, 400, "xx"),
         ({"src": "a", "tgt": "b", "langs": "fi-hu"}, 400, "no model is for fi-hu; this"),
+        ({"src": "a\ud800", "tgt": "b"}, 400, "half of a surrogate pair"),
         ({"src": "a", "tgt": "b", "lang": "de"}, 400, "there is no 'lang' here"),
         ({"src": "a", "tgt": "b", "soft": 3}, 400, '"soft" must be one of true, false, not 3'),
         ({"src": "a", "tgt": "b", "threshold": 0}, 400, "above 0 and up to 1"),
@@ -223,6 +224,23 @@ def test_what_is_wrong_is_told(port, value, status, wrong):
     found, answer = ask(port, "/align", value)
     assert found == status and wrong in answer["error"]
     check_answer(port, "/align", "Error", answer)
+
+
+def test_an_id_comes_back_whatever_it_is(port):
+    for value in ("\ud800", None, [1, {"a": "\u2028"}], 1.5, ""):
+        (row,) = align(port, {"id": value, "src": "a", "tgt": "b"})["results"]
+        assert row["id"] == value
+
+
+def test_a_fault_of_ours_is_told_and_counted(port, monkeypatch, capfd):
+    def fail(*arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("mx_align.engine.serve.app.answer_pairs", fail)
+    status, answer = ask(port, "/align", {"src": "a", "tgt": "b"})
+    assert status == 500 and answer == {"error": "internal error, ZeroDivisionError"}
+    assert 'path="/align",status="500"' in ask(port, "/metrics", method="GET")[1]
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 def test_other_addresses_methods_and_kinds(port):

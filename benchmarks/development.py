@@ -3,13 +3,10 @@
     alias development='python -m mx_align.benchmarks.development --data DATA --work FOLDER'
     development --pairs 500 --pairs 10000 -m model.mx
     development --pairs 10000 --peer-python .eflomal/bin/python
-    development --pairs 10000 -m model.mx --fit
 
 DATA has multi/dev and multi/train, and en-fr and ja-en with dev pairs. The text that all learn from
 is an even sample of a set's training text, cut into words, and the gold pairs after it, without
-their links, as they are written (eflomal lowercases by itself). `--fit` prints the constants of
-`engine/links/combination.py` that suit all golds best, and what becomes of each language when they
-are chosen without it.
+their links, as they are written (eflomal lowercases by itself).
 """
 
 import gzip

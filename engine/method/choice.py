@@ -154,10 +154,11 @@ def _describe(
     whole: bool, why_none: str = "",
 ) -> str:  # fmt: skip
     """Say in one line what is used and why."""
-    text = f"{'these' if whole else 'the first'} {n_pairs:,} pair{'s' * (n_pairs != 1)}"
-    name = f"the model {model.name}{', turned round,' if turned else ''}" if model else ""
+    which = "the first" if not whole else "this" if n_pairs == 1 else "these"
+    text = f"{which} {n_pairs:,} pair{'s' * (n_pairs != 1)}"
+    name = f"the model {model.name}{' turned round' if turned else ''}" if model else ""
     if combination is None:
-        return f"using {name}: {text} are too few to learn statistics from"
+        return f"using {name}; too few to learn statistics from: {text}"
     if model is None:
         hint = ""
         if n_pairs < VERY_FEW_PAIRS:

@@ -140,7 +140,7 @@ def test_thresholds_take_links_away(work):
 def test_very_few_pairs_are_aligned_with_a_warning(work):
     result = run("-", "--langs", "sw-xh", stdin=b"a b ||| c d\n")
     assert result.stdout.count("\n") == 1
-    assert "these 1 pair" in result.stderr and "warning: that is very little" in result.stderr
+    assert "this 1 pair" in result.stderr and "warning: that is very little" in result.stderr
     empty = run("-", "--langs", "sw-xh", stdin=b"||| a\nb |||\n")
     assert empty.stdout == "\n\n"
 

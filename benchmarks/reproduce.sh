@@ -61,7 +61,7 @@ run_statistical() {
     "$work/peers/bin/pip" install -q eflomal systran-align
   }
   accuracy --peer-python "$work/peers/bin/python" \
-    --system eflomal --system systran-align --system mx-seed
+    --system eflomal --system systran-align --system mx-seed --system mx-align
 }
 
 run_student() {

@@ -160,6 +160,16 @@ def plan_statistical(text: Text, out: Path, options: Options) -> SystemPlan:
     )
 
 
+def plan_mx_align(text: Text, out: Path, options: Options) -> SystemPlan:
+    """Plan mx-align as people use it: it chooses model, statistics of the text, or both."""
+    links = out / "links"
+    name = "mx_align.engine.commands.align"
+    files = text.src, text.tgt, "-o", links, "--langs", text.name, "--restart", "--quiet"
+    threads = ("--threads", str(options.threads), "--workers", "1") if options.threads else ()
+    command = module_command(name, *files, *threads)
+    return SystemPlan([Phase(BOTH, command)], (links,), f"mx-align|v:{__version__}|auto", "soft")
+
+
 def bundle_system(path: Path, averaged: tuple[Path, ...] = ()) -> System:
     """Return a model that was trained before, or its average with files of scored links."""
 
@@ -272,4 +282,4 @@ PEERS: dict[str, System] = {
     "fast_align": plan_fast_align,
     "systran-align": plan_systran,
 }
-OURS: dict[str, System] = {"mx-seed": plan_statistical}
+OURS: dict[str, System] = {"mx-align": plan_mx_align, "mx-seed": plan_statistical}

@@ -52,6 +52,34 @@ def accuracy_table(runs: Runs) -> str:
     return "\n".join([*lines, "", *write_remarks(sort_runs(runs))])
 
 
+# What the README compares: names of systems, what they are for a reader, what they need.
+SUMMARY = (
+    ("mx-align", "`mx-align`, as it comes", "NumPy, ONNX Runtime"),
+    ("mx-seed", "statistics of the text alone", "NumPy"),
+    ("bundled model", "the model that ships alone", "NumPy, ONNX Runtime"),
+    ("student", "a student trained on the text", "PyTorch, once"),
+    ("eflomal", "eflomal", "a C compiler"),
+    ("systran-align", "fast_align (systran-align)", "–"),
+)
+
+
+def summary_table(runs: Runs) -> str:
+    """List few systems with their AER on each set, for the README."""
+    lines = [
+        "| AER, lower is better | En-Fr | De-En | Ja-En | pairs a CPU second, En-Fr | needs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for system, shown, needs in SUMMARY:
+        there = [runs.get(f"{name}/{system}") for name in SETS]
+        if not any(there):
+            continue
+        cells = ["–" if run is None else f"{run['aer']:.1f}" for run in there]
+        speed = f"{round(per_cpu_second(there[0], runs), -2):,.0f}" if there[0] else "–"
+        lines.append(f"| {shown} | {' | '.join(cells)} | {speed} | {needs} |")
+    measured = [run for run in sort_runs(runs) if run["system"] in {name for name, *_ in SUMMARY}]
+    return "\n".join([*lines, "", f"{where_and_when(measured)}; the speed includes learning."])
+
+
 def per_cpu_second(run: dict[str, Any], runs: Runs) -> float:
     """Return pairs per CPU second; learning counts for aligners that learn each text anew.
 
@@ -205,6 +233,7 @@ def long_line_cells(joined: dict[str, dict[str, float]], number: str) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
     "accuracy": ("accuracy.json", accuracy_table),
+    "summary": ("accuracy.json", summary_table),
     "ablation": ("ablation.json", ablation_table),
     "ablation-guided": ("ablation_guided.json", ablation_table),
     "students": ("students.json", students_table),

@@ -49,6 +49,12 @@ def test_a_table_between_its_marks(results):
     assert "2026-11-16" in made and "a CPU, 2 cores" in made
 
 
+def test_the_summary_has_a_row_for_each_system_that_was_measured(results):
+    made = tables.format_table("summary", results).split("\n")
+    assert made[2] == "| eflomal | 7.6 | – | – | 1,200 | a C compiler |"
+    assert "2026-11-16" in made[-1] and len(made) == 5
+
+
 def test_a_table_without_results(tmp_path):
     page = "<!-- table: accuracy -->\n<!-- end -->"
     assert tables.NOTHING in tables.fill_page(page, tmp_path)

@@ -3,17 +3,16 @@
     python -m mx_align.benchmarks.multilingual --data DATA/multi --work DIR --minutes 60
     python -m mx_align.benchmarks.multilingual --data DATA/multi --bundle model.mx
 
-Each language gets links by statistics from its own text; all texts together teach a first student,
-and that and the statistics together teach the second one, which goes on from the first. The gold
-pairs of `dev/xx` choose thresholds and calibration, nothing else. The command goes on where it was
-stopped. With `--bundle` it only scores a model on the gold pairs.
+Each language gets links by statistics from its own text; all texts together teach the student. The
+gold pairs of `dev/xx` choose thresholds and calibration, nothing else. The command goes on where it
+was stopped; with `--start BUNDLE` it goes on from a model. With `--bundle` it only scores a model
+on the gold pairs, and on pairs without English that are linked through it.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain, combinations, islice
 from pathlib import Path
@@ -184,46 +183,30 @@ def make_vocabulary(work: Path) -> Path:
     return out
 
 
-def train_rounds(work: Path, minutes: float, threads: int) -> Iterator[tuple[str, watch.Cost]]:
-    """Train the first student and the second one; a run that is there goes on or is kept."""
-    text = [work / name for name in ("src", "tgt")]
-    common = ("--valid-last", 1000, "--eval-every", 500, "--patience", 0, "--dtype", "bf16")
-    common += (*PACE, "--threads", threads)
-    first = (
-        *SHAPE,
-        "--vocab",
-        make_vocabulary(work),
-        "--teacher",
-        work / "links",
-        "--minutes",
-        minutes / 2,
-        "--steps",
-        200_000,
-    )
-    yield "first", run_training(work, "first", (*text, *common, *first))
-    bundle = work / "first.mx"
-    if not bundle.exists():
-        watch.run_command(
-            (*export_command(work / "first", bundle), "--dtype", "fp32", "--dtype", "int8"),
-            work / "log",
-        )
-    # Its own links and those of the statistics, averaged: what both miss teaches nothing.
-    second = ("--start", work / "first", "--teacher", work / "links", "--teacher", bundle)
-    second += ("--minutes", minutes / 2, "--steps", 200_000)
-    yield "second", run_training(work, "second", (*text, *common, *second))
-
-
-def run_training(work: Path, name: str, flags: tuple[Any, ...]) -> watch.Cost:
-    return watch.run_command(
-        module_command("mx_align.trainer", *flags, "-o", work / name), work / "log"
-    )
+def train_student(work: Path, minutes: float, threads: int, start: Path | None) -> watch.Cost:
+    """Train the student; a run that is there goes on."""
+    if start:
+        begin: tuple[Any, ...] = ("--start", start)
+    else:
+        begin = (*SHAPE, "--vocab", make_vocabulary(work))
+    flags = (
+        *begin, *PACE, "--teacher", work / "links", "--valid-last", 1000, "--eval-every", 500,
+        "--save-every", 500, "--patience", 0, "--dtype", "bf16", "--threads", threads,
+        "--minutes", minutes, "--steps", 200_000,
+    )  # fmt: skip
+    texts = work / "src", work / "tgt"
+    command = module_command("mx_align.trainer", *texts, "-o", work / "run", *flags)
+    return watch.run_command(command, work / "log")
 
 
 def count_sources(parts: dict[str, Path]) -> Counter[str]:
-    """Count the pairs of each source that were learned from."""
+    """Count the pairs of each source that the students learned from: of those of a language, which
+    are in random order, the first ones."""
     total = Counter[str]()
-    for path in parts.values():
-        total.update(json.loads(path.with_suffix(".json").read_text("utf-8")))
+    for name, path in parts.items():
+        found = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        share = min(1.0, MORE_TAUGHT.get(name, TAUGHT) / sum(found.values()))
+        total.update({source: round(share * count) for source, count in found.items()})
     return total
 
 
@@ -238,12 +221,13 @@ def describe_sources(sources: Counter[str]) -> tuple[str, str]:
 
 
 def export_model(work: Path, data: Path, parts: dict[str, Path], out: Path, hardware: str) -> None:
-    """Export the second student with thresholds and calibration from the development sets."""
+    """Export the student with thresholds and calibration from the development sets."""
+    languages = "+".join(sorted(parts)), "+".join(sorted([*parts, "en"]))
     golds = sorted(path.name for path in (data / "dev").iterdir())
     src, tgt, links = write_gold(data, golds, work / "gold")
     told, licence = describe_sources(count_sources(parts))
     watch.run_command((
-        *export_command(work / "second", out), "--langs", f"{'+'.join(sorted(parts))}-en",
+        *export_command(work / "run", out), "--langs", "-".join(languages),
         "--dtype", "fp16", "--dtype", "int8", "--gold-src", src, "--gold-tgt", tgt, "--gold", links,
         "--data", told, "--licence", licence, "--hardware", hardware, "--limits", LIMITS, "--force",
     ), work / "log")  # fmt: skip
@@ -255,19 +239,20 @@ def export_model(work: Path, data: Path, parts: dict[str, Path], out: Path, hard
 @click.command(help=__doc__.split("\n")[0])
 @click.option("--data", type=Path, required=True, help="Folder with train/ and dev/.")
 @click.option("--work", type=Path, help="Folder for texts and runs, to go on with.")
-@click.option("--minutes", type=float, default=60.0, help="Of training, both rounds [60].")
+@click.option("--minutes", type=float, default=60.0, help="Of training [60].")
+@click.option("--start", type=Path, help="Go on from this model, with its vocabulary.")
 @click.option("--jobs", type=int, default=1, help="Languages learned at a time [1].")
 @click.option("--threads", type=int, default=1, help="CPU threads of training [1].")
 @click.option("--hardware", default="", help="What the card says it was made on.")
 @click.option("--bundle", type=Path, help="Only score this model.")
 @click.option("--json", "path", type=Path, default=records.RESULTS / "multilingual.json")
 def main(
-    data: Path, work: Path | None, minutes: float, jobs: int, threads: int, hardware: str,
-    bundle: Path | None, path: Path,
+    data: Path, work: Path | None, minutes: float, start: Path | None, jobs: int, threads: int,
+    hardware: str, bundle: Path | None, path: Path,
 ) -> None:  # fmt: skip
     """Make the model, or score one."""
     try:
-        costs: dict[str, Any] = {}
+        cost: dict[str, float] = {}
         if bundle is None:
             if work is None:
                 raise MxError("give --work, a folder for what is made, or --bundle to score")
@@ -275,16 +260,16 @@ def main(
             if not (work / "links").exists():
                 limits = {name: MORE_TAUGHT.get(name, TAUGHT) for name in parts}
                 mix_languages(parts, limits, lambda kind: work / kind)
-            for name, cost in train_rounds(work, minutes, threads):
-                costs[name] = cost.round_values()
-            bundle = work / f"{'+'.join(sorted(parts))}-en.mx"
+            cost = train_student(work, minutes, threads, start).round_values()
+            bundle = work / "multilingual.mx"
             export_model(work, data, parts, bundle, hardware)
         rows = score_languages(bundle, data)
+        rows["without English"] = score_without_english(bundle, data)
         for language, row in rows.items():
             click.echo(f"{language}: AER {row['aer']} P {row['precision']} R {row['recall']}")
         name = Bundle.load(bundle).manifest.name
         records.add_run(
-            path, name, {"dev": rows, "cost": costs, **records.describe_circumstances(())}
+            path, name, {"dev": rows, "cost": cost, **records.describe_circumstances(())}
         )
     except (MxError, watch.CommandError) as error:
         raise click.ClickException(str(error)) from None

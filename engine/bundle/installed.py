@@ -55,11 +55,12 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
     served = [
         pair
         for name, bundle in bundles.items()
-        for pair in (bundle.language_pairs if len(bundle.language_pairs) > 1 else [name])
+        for pair in (bundle.language_pairs if "+" in "".join(bundle.languages) else [name])
     ]
+    several = len(bundles) > 1 or "+" in "".join(next(iter(bundles.values())).languages)
     names = f"{', '.join(served)} (either way round)"
     if langs is None:
-        if len(served) > 1:
+        if several:
             raise NoModelError(f"which model? installed: {names}; choose with {flag}, or {ways}")
         return next(iter(bundles.values())).path
     # A model of this very name first, then one for these languages, then one turned round.

@@ -64,7 +64,7 @@ def made(corpus, tmp_path_factory):
     texts = Texts(*map(str, corpus), valid_last=10)
     train_network(*prepared(folder, texts, "student", SMALL, STUDENT, {"lowercase": True}))
     options = ExportOptions(
-        run=str(folder), output=str(bundle), dtype=("fp32", "fp16"), langs="xx-yy", kernels="none"
+        run=str(folder), output=str(bundle), dtype=("fp32", "fp16"), langs="xx-yy"
     )
     export_run(options, lambda note: None)
     return folder, bundle
@@ -160,7 +160,6 @@ def test_the_card_tells_what_it_started_from(student, go_on, tmp_path):
         output=str(tmp_path / "new.mx"),
         dtype=("fp32",),
         langs="xx-yy",
-        kernels="none",
     )
     bundle = export_run(options, lambda note: None)
     assert bundle.manifest.training["start"] == "student"
@@ -245,7 +244,7 @@ def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
     train_network(*start(mask_align, steps=2))
     options = ExportOptions(
-        run=str(mask_align), output=str(bundle), dtype=("fp32",), kernels="none"
+        run=str(mask_align), output=str(bundle), dtype=("fp32",)
     )
     export_run(options, lambda note: None)
     with pytest.raises(MxError, match=r"bundle of Mask-Align.*; give the run folder"):

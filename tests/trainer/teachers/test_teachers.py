@@ -69,7 +69,7 @@ def test_runs_and_bundles_teach(start, tmp_path):
 
     run, bundle = tmp_path / "teacher", tmp_path / "teacher.zip"
     train_network(*start(run, {"valid_last": 10}, steps=12, warm_start="statistical"))
-    options = ExportOptions(run=str(run), output=str(bundle), dtype=("fp32",), kernels="none")
+    options = ExportOptions(run=str(run), output=str(bundle), dtype=("fp32",))
     export_run(options, lambda note: None)
     pairs = [(["w1", "w2", "w3"], ["Größe1", "Größe2"]), ([], ["Größe1"])]
     from_run = load_run_teacher(run)

@@ -243,9 +243,7 @@ def test_settings_that_contradict_the_model(student, go_on, settings, message):
 def test_models_that_cannot_be_started_from(start, student, go_on, tmp_path):
     mask_align, bundle = tmp_path / "old", tmp_path / "old.mx"
     train_network(*start(mask_align, steps=2))
-    options = ExportOptions(
-        run=str(mask_align), output=str(bundle), dtype=("fp32",)
-    )
+    options = ExportOptions(run=str(mask_align), output=str(bundle), dtype=("fp32",))
     export_run(options, lambda note: None)
     with pytest.raises(MxError, match=r"bundle of Mask-Align.*; give the run folder"):
         go_on("r", bundle)

@@ -222,7 +222,7 @@ def describe_sources(sources: Counter[str]) -> tuple[str, str]:
 
 def export_model(work: Path, data: Path, parts: dict[str, Path], out: Path, hardware: str) -> None:
     """Export the student with thresholds and calibration from the development sets."""
-    languages = "+".join(sorted(parts)), "+".join(sorted([*parts, "en"]))
+    languages = "+".join(sorted(parts)), "+".join(["en", *sorted(parts)])
     golds = sorted(path.name for path in (data / "dev").iterdir())
     src, tgt, links = write_gold(data, golds, work / "gold")
     told, licence = describe_sources(count_sources(parts))

@@ -33,7 +33,7 @@ cd "$(dirname "$0")/.."
 
 python=${PYTHON:-.venv/bin/python}
 bin=$(dirname "$python")
-bundled=engine/models/de+fr-en.mx
+bundled=engine/models/multilingual.mx
 steps=${STEPS:+--steps $STEPS}
 results=benchmarks/results
 [ -z "${PAIRS:-}" ] || results=$work

@@ -165,7 +165,7 @@ def _find_start(name: str, langs: str | None) -> Path:
             path, langs = find_installed(name), langs or name
         except BundleError:
             models = map(Bundle.load, installed_models().values())
-            pairs = [pair for bundle in models for pair in bundle.language_pairs]
+            pairs = [pair for bundle in models for pair in bundle.told_pairs]
             raise MxError(
                 f"--start {name}: there is no such bundle or run folder, and no installed model of "
                 f"that name; installed: {', '.join(pairs) or 'none'}"
@@ -173,7 +173,7 @@ def _find_start(name: str, langs: str | None) -> Path:
     if langs and not _is_run(path):
         bundle = Bundle.load(path)
         if bundle.language_order(langs) < 0:
-            pairs = bundle.language_pairs
+            pairs = bundle.told_pairs
             raise MxError(
                 f"--start {name} is a model for {' and '.join(pairs)}, not for {langs}: "
                 "change SRC and TGT over, and the languages with them; --reverse then still gives "

@@ -101,15 +101,18 @@ class Bundle:
 
     @property
     def language_pairs(self) -> list[str]:
-        """The pairs of languages that it aligns, like "de-en"; of de+fr and en "de-en", "fr-en".
-
-        Of many languages one text for all of them, which is what people can read.
-        """
+        """The pairs of languages that it aligns, like "de-en"; of de+fr and en "de-en", "fr-en"."""
         src, tgt = (side.split("+") for side in self.languages)
-        if len(src) * len(tgt) <= _FEW_PAIRS:
-            return [f"{s}-{t}" for s in src for t in tgt]
+        return [f"{s}-{t}" for t in tgt for s in src if s != t or len(src) == 1]
+
+    @property
+    def told_pairs(self) -> list[str]:
+        """The pairs as messages tell them: of many languages, one text for all."""
+        if len(self.language_pairs) <= _FEW_PAIRS:
+            return self.language_pairs
+        src, tgt = (side.split("+") for side in self.languages)
         if set(src) < set(tgt):
-            return [f"any two of {' '.join(tgt)}"]
+            return [f"any two of {' '.join(sorted(tgt))}"]
         return [f"{' '.join(tgt)} with any of {' '.join(src)}"]
 
     def language_order(self, langs: str) -> int:

@@ -55,7 +55,7 @@ def find_installed(langs: str | None = None, *, flag: str = "langs", ways: str =
     served = [
         pair
         for name, bundle in bundles.items()
-        for pair in (bundle.language_pairs if "+" in "".join(bundle.languages) else [name])
+        for pair in (bundle.told_pairs if "+" in "".join(bundle.languages) else [name])
     ]
     several = len(bundles) > 1 or "+" in "".join(next(iter(bundles.values())).languages)
     names = f"{', '.join(served)} (either way round)"

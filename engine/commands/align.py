@@ -100,7 +100,7 @@ def _list_models() -> None:
     for name, path in installed_models().items():
         bundle = Bundle.load(path)
         size = len(bundle.read_graph()) / 1e6
-        click.echo(f"{name}: {size:.1f} MB, {', '.join(bundle.language_pairs)}")
+        click.echo(f"{name}: {size:.1f} MB, {', '.join(bundle.told_pairs)}")
 
 
 def _align_here(flags: AlignFlags, load: dict[str, Any]) -> CorpusSummary:
@@ -305,7 +305,7 @@ def _note_languages(flags: AlignFlags, bundle: Bundle, langs: str | None) -> Non
             f"--langs {tgt[0]}-{src[0]} turns the model round",
         )
     elif not bundle.language_order(langs):
-        pairs = " and ".join(bundle.language_pairs)
+        pairs = " and ".join(bundle.told_pairs)
         said = f"{flags.model} is a model for {pairs}, not for {langs}"
         click.echo(f"mx-align: warning: {said}", err=True)
 

@@ -94,7 +94,7 @@ def make_app(service: Service) -> Starlette:
         yield
         service.work.close()
 
-    page = build_app_page(service.models.pairs, TOKENS, service.models.methods)
+    page = build_app_page(service.models.shown_pairs, TOKENS, service.models.methods)
 
     async def show_page(request: Request) -> Response:
         return HTMLResponse(page, headers={"x-frame-options": "DENY"})

@@ -96,9 +96,7 @@ def run_serve(flags: ServeFlags) -> None:
     def say_where(port: int) -> None:
         if not flags.quiet:
             shown = f"[{flags.host}]" if ":" in flags.host else flags.host
-            click.echo(
-                f"mx-serve: http://{shown}:{port} aligns {', '.join(models.pairs)}", err=True
-            )
+            click.echo(f"mx-serve: http://{shown}:{port} aligns {models.tell_pairs()}", err=True)
 
     try:
         make_server(service, flags.host, flags.port, say_where).run()

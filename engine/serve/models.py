@@ -20,6 +20,9 @@ from ..statistical.model_file import load_model
 
 METHODS = ("auto", "model", "statistics", "both")
 
+# Pairs of languages that people are shown: of the model that ships, those with English.
+_SHOWN = 72
+
 
 @dataclass(frozen=True)
 class ServedModel:
@@ -56,12 +59,14 @@ class ServedModels:
             ServedModel(bundle, tuple(_turn_pairs(bundle.language_pairs))) for bundle in bundles
         ]
         wanted = ["-".join(parse_language_pair(text)) for text in langs]
-        known = [*(pair for model in both for pair in model.pairs), *self._statistics]
+        known = {*(pair for model in both for pair in model.pairs), *self._statistics}
         for pair in wanted:
             if pair not in known:
-                raise InputError(f"no model is for {pair}; there are models for {', '.join(known)}")
+                told = (text for bundle in bundles for text in bundle.told_pairs)
+                there = ", ".join([*told, *self._statistics])
+                raise InputError(f"no model is for {pair}; there are models for {there}")
         self.models = [
-            ServedModel(model.bundle, tuple(p for p in model.pairs if p in (wanted or known)))
+            ServedModel(model.bundle, tuple(p for p in model.pairs if not wanted or p in wanted))
             for model in both
         ]
         self._threads, self._backend = threads, backend
@@ -73,6 +78,16 @@ class ServedModels:
         """The pairs of languages, each once."""
         both = [pair for model in self.models for pair in model.pairs]
         return list(dict.fromkeys([*both, *self._statistics]))
+
+    @property
+    def shown_pairs(self) -> list[str]:
+        """The pairs that a page offers; others can be asked for, too."""
+        return self.pairs[:_SHOWN]
+
+    def tell_pairs(self) -> str:
+        """Name the pairs for a message."""
+        more = len(self.pairs) - len(self.shown_pairs)
+        return ", ".join(self.shown_pairs) + (f" and {more:,} more" if more else "")
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -88,7 +103,7 @@ class ServedModels:
         served = [(n, model) for n, model in enumerate(self.models) if pair in model.pairs]
         learned = self._statistics.get(pair)
         if not served and learned is None:
-            raise InputError(f"no model is for {pair}; this server has {', '.join(self.pairs)}")
+            raise InputError(f"no model is for {pair}; this server has {self.tell_pairs()}")
         there = ["model"] * bool(served) + ["statistics"] * (learned is not None)
         there += ["both"] * (len(there) == 2)
         method = there[-1] if method == "auto" else method
@@ -160,6 +175,9 @@ def _load_statistics(text: str) -> tuple[str, StatisticalModel]:
 
 
 def _turn_pairs(pairs: Sequence[str]) -> list[str]:
-    """Return pairs like "de-en", and each of them the other way round."""
-    turned = ["-".join(reversed(pair.split("-"))) for pair in pairs if "und" not in pair]
-    return list(dict.fromkeys([*pairs, *turned]))
+    """Return pairs like "de-en", each of them followed by itself the other way round."""
+    turned = {pair: "-".join(reversed(pair.split("-"))) for pair in pairs}
+    both = (
+        way for pair in pairs for way in (pair, turned[pair]) if way == pair or "und" not in way
+    )
+    return list(dict.fromkeys(both))

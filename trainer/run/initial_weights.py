@@ -67,7 +67,7 @@ def load_bundled_student(path: Path, langs: str | None) -> InitialModel:
     manifest = bundle.manifest
     if langs and bundle.language_order(langs) < 0:
         raise MxError(
-            f"--start {path} is a model for {' and '.join(bundle.language_pairs)}, not for "
+            f"--start {path} is a model for {' and '.join(bundle.told_pairs)}, not for "
             f"{langs}: change SRC and TGT over, and the languages with them"
         )
     if manifest.model.get("kind") != "student":

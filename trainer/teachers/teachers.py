@@ -133,7 +133,7 @@ def load_bundle_teacher(path: Path, langs: str | None, report: Report) -> Teache
     bundle, _ = aligner.require_model()
     has_languages = bundle.languages != ("und", "und")
     if langs and has_languages and not bundle.language_order(langs):
-        report(f"{path} is a model for {' and '.join(bundle.language_pairs)}, not for {langs}")
+        report(f"{path} is a model for {' and '.join(bundle.told_pairs)}, not for {langs}")
     elif has_languages and not langs:
         src, tgt = (side.replace("+", " or ") for side in bundle.languages)
         report(f"{path} reads SRC as {src} and TGT as {tgt}; --langs turns it round")

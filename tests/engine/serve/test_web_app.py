@@ -79,6 +79,7 @@ def test_the_threshold_moves_over_all_scores(app):
 
 
 def test_sides_and_languages_are_exchanged(app):
+    choose(app, "langs", "de-en")
     write(app, "das Haus", "the house")
     app.run("performance.clearMarks()")
     app.click("#turn")

@@ -82,7 +82,7 @@ class ServedModels:
     @property
     def shown_pairs(self) -> list[str]:
         """The pairs that a page offers; others can be asked for, too."""
-        return self.pairs[:_SHOWN]
+        return list(dict.fromkeys([*self.pairs[:_SHOWN], *self._statistics]))
 
     def tell_pairs(self) -> str:
         """Name the pairs for a message."""

@@ -40,7 +40,8 @@ OnProgress = Callable[[str], None]
 _FLUSH_CELLS = 24_000_000
 # Links with a smaller count say no more than the prior.
 _LEAST_COUNT = 1e-3
-# With how many words and moves the empty word and the jumps of a model from before count.
+# As how many words and moves the empty word and the jumps of a model from before count. Never
+# varied.
 _START_MOVES = 200
 
 Counts = npt.NDArray[np.float64]

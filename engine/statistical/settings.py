@@ -54,6 +54,7 @@ class LearningSettings(LearningLimits):
         "word order; 1: only what both believe in.",
         minimum=0.1, maximum=1,
     )  # fmt: skip
+    # Never varied on gold sets.
     start_weight: float = flag(
         10.0, "Most pseudo-counts per word of a model from before.", minimum=0, maximum=1e6
     )

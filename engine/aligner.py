@@ -123,7 +123,8 @@ class Aligner:
                 languages the other way round. If there is none for them, files can still be
                 aligned, by statistics.
             read: "prior" or "posterior" of a Mask-Align; None takes the bundle's own.
-            backend: "cpu", "cuda", "trt", "trt-rtx", or "auto" for the fastest that works.
+            backend: "cpu", "cuda", "kernels", "trt", "trt-rtx", or "auto", the fastest that
+                works.
             dtype: arithmetic, like "fp32"; None takes what the bundle recommends.
             threads: threads of the CPU; None for all cores.
             symmetrize: "soft" (the paper's), "forward", "backward", or a classic heuristic.

@@ -28,12 +28,11 @@ from ..engine.runtime.gpu.kernels.launch import INDEX, SHIPPED, KernelEntry, arc
 ARCHITECTURES = {
     "sm_75": 80, "sm_80": 80, "sm_86": 80, "sm_89": 80, "sm_90": 80, "sm_100": 86, "sm_120": 87,
 }  # fmt: skip
-# Arguments whose type does not follow that of the model.
-_FIXED_TYPES = {
-    "src_words_ptr": "*i32", "tgt_words_ptr": "*i32", "spans_ptr": "*i32",
-    "total_ptr": "*i32", "counts_ptr": "*i32", "starts_ptr": "*i32", "links_ptr": "*i32",
-    "scores_ptr": "*fp32", "sentence_ptr": "*fp32", "threshold": "fp32",
-}  # fmt: skip
+STUDENT_WIDTHS = (128,)
+# Arguments that are no float32 pointers and no integers.
+_INTEGERS = ("src_words_ptr", "tgt_words_ptr", "spans_ptr", "total_ptr", "counts_ptr",
+             "starts_ptr", "links_ptr", "ids_ptr", "words_ptr", "places_ptr")  # fmt: skip
+_HALVES = ("table_ptr", "up_ptr", "down_ptr", "weight_ptr", "query_ptr", "key_ptr")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,8 @@ class KernelVariant:
 
     @property
     def name(self) -> str:
-        return f"{self.kernel}.{self.dtype}"
+        width = self.constants.get("WIDTH")
+        return f"{self.kernel}.{self.dtype}" + (f".{width}" if width else "")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,20 @@ def list_variants(architecture: str) -> list[KernelVariant]:
     """List the kernels that come with the package."""
     tile = {"SRC": 8, "TGT": 32, "WITH_SENTENCE": 1}
     # Two cells a thread: with one (8 warps) ptxas went for so few registers that it spilled.
-    return [KernelVariant("symmetrize", "fp32", tile, warps=4)]
+    found = [KernelVariant("symmetrize", "fp32", tile, warps=4)]
+    if architecture == "sm_75":
+        return found  # Triton multiplies there without tensor cores, and registers spill
+    for width in STUDENT_WIDTHS:
+        rows = {"WIDTH": width, "ROWS": 32}
+        pair = {"WIDTH": width, "ROWS": 16, "KEYS": 32, "CELLS": 32, "CHANNELS": 16}
+        found += [
+            KernelVariant("student_embed", "fp16", rows, warps=4, is_aligned=True),
+            # Rows of a tile and those beside them stay in registers: of 8 warps, or they spill.
+            KernelVariant("student_layer", "fp16", {**rows, "HIDDEN": 32}, 8, True),
+            KernelVariant("student_project", "fp16", rows, warps=4, is_aligned=True),
+            KernelVariant("student_scores", "fp16", pair, warps=4, is_aligned=True),
+        ]
+    return found
 
 
 # ---- compiling ----
@@ -101,17 +114,26 @@ def compile_variant(variant: KernelVariant, architecture: str) -> CompiledKernel
 
 def _load_source(kernel: str) -> Any:
     """Return the Triton function; importing it needs triton."""
-    module = importlib.import_module(f"..engine.runtime.gpu.kernels.{kernel}", __package__)
-    return getattr(module, kernel)
+    module = kernel.partition("_")[0]
+    source = importlib.import_module(f"..engine.runtime.gpu.kernels.{module}", __package__)
+    return getattr(source, kernel)
 
 
 def argument_types(variant: KernelVariant) -> dict[str, str]:
     """Return Triton's types of a kernel's arguments by name; "constexpr" for what is fixed."""
-    fixed = {**_FIXED_TYPES, **dict.fromkeys(variant.constants, "constexpr")}
-    return {
-        name: fixed.get(name, f"*{variant.dtype}" if name.endswith("_ptr") else "i32")
-        for name in _load_source(variant.kernel).arg_names
-    }
+    found = {}
+    for name in _load_source(variant.kernel).arg_names:
+        if name in variant.constants:
+            found[name] = "constexpr"
+        elif not name.endswith("_ptr"):
+            found[name] = "fp32" if name == "threshold" else "i32"
+        elif name in _HALVES or (variant.kernel, name) == ("student_project", "out_ptr"):
+            found[name] = "*fp16"
+        elif name in _INTEGERS:
+            found[name] = "*i32"
+        else:
+            found[name] = "*fp32"
+    return found
 
 
 def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
@@ -123,7 +145,7 @@ def _compile_with_triton(variant: KernelVariant, architecture: str) -> Any:
     triton.knobs.compilation.disable_line_info = True
     types = argument_types(variant)
     constants = {
-        name: bool(value) if name.startswith("WI") else value
+        name: bool(value) if name.startswith("WITH_") else value
         for name, value in variant.constants.items()
     }
     hints = {}

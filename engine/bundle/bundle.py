@@ -158,7 +158,7 @@ class Bundle:
         return tuple(dict.fromkeys([self.manifest.default_dtype, *rest]))
 
     def choose_dtype(self, wanted: str | None, backend: str) -> str:
-        """Return the dtype whose graph a backend ("cpu", "cuda", "trt", "trt-rtx") should run.
+        """Return the dtype whose graph a backend ("cpu", "cuda", "kernels", …) should run.
 
         That is the one `wanted`; with None the bundle's default where it suits a CPU, and on GPUs
         fp16, or else fp32. BundleError if the bundle lacks the wanted one, BackendError if the

@@ -90,7 +90,7 @@ class AlignFlags(CorpusOptions, CommonFlags):
     read: Literal["prior", "posterior"] | None = model_flag(
         None, "What of a Mask-Align is the alignment: its attention before it knows the word, or "
         "after [default: the bundle's choice, mostly posterior].")
-    backend: Literal["auto", "trt", "trt-rtx", "cuda", "cpu"] = model_flag(
+    backend: Literal["auto", "trt", "trt-rtx", "kernels", "cuda", "cpu"] = model_flag(
         "auto", "What runs the model [default: auto, the fastest that works].")
     dtype: Literal["fp32", "fp16", "int8"] | None = model_flag(
         None, "Arithmetic [default: the bundle's choice].")

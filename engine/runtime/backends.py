@@ -19,7 +19,7 @@ from ..errors import BackendError
 from ..types import Batch, Floats, IntArray, PackedLinks, WordIds
 
 # From the fastest to the one that always works; "auto" tries them in this order.
-BACKENDS = ("auto", "trt", "trt-rtx", "cuda", "cpu")
+BACKENDS = ("auto", "trt", "trt-rtx", "kernels", "cuda", "cpu")
 
 TENSORRT_PACKAGES = {"trt": "tensorrt", "trt-rtx": "tensorrt_rtx"}
 TENSORRT_TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
@@ -34,6 +34,14 @@ INSTALL_CUDA = (
     "pip uninstall -y onnxruntime onnxruntime-gpu && "
     'pip install "onnxruntime-gpu[cuda,cudnn]" "cuda-bindings>=12.9.1"'
 )
+
+
+# Older ones keep other Python threads waiting through each call.
+INSTALL_BINDINGS = 'pip install "cuda-bindings>=12.9.1"'
+
+
+class OtherModel(BackendError):
+    """A backend runs models of another kind than this one."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,11 @@ def _open_backend(
             from .gpu.onnx_cuda import open_cuda
 
             return open_cuda(bundle, dtype, gpu)
+        if name == "kernels":
+            check_bindings()
+            from .gpu.kernels.student_backend import open_student
+
+            return open_student(bundle, dtype, gpu)
         check_tensorrt(TENSORRT_PACKAGES[name])
         from .gpu.tensorrt import open_tensorrt
 
@@ -127,6 +140,16 @@ def check_tensorrt(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         title, install = TENSORRT_TITLES[package], INSTALL_TENSORRT[package]
         raise BackendError(f"{title}: {package} is not installed; {install}")
+
+
+def check_bindings() -> None:
+    """Raise BackendError if what calls the CUDA driver is not installed."""
+    try:
+        found = importlib.util.find_spec("cuda.bindings")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise BackendError(f"cuda-bindings is not installed; {INSTALL_BINDINGS}")
 
 
 def check_cuda_provider() -> None:

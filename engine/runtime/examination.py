@@ -20,10 +20,12 @@ from ..errors import BackendError
 from ..links.scoring import link_f1
 from ..version import __version__
 from .backends import (
+    INSTALL_BINDINGS,
     INSTALL_CUDA,
     INSTALL_TENSORRT,
     TENSORRT_TITLES,
     GpuOptions,
+    OtherModel,
     check_cuda_provider,
 )
 from .onnx_cpu import VERSION
@@ -69,6 +71,7 @@ def examine_backends() -> list[Finding]:
     return [
         examine_tensorrt("trt", "tensorrt"),
         examine_tensorrt("trt-rtx", "tensorrt_rtx"),
+        examine_kernels(),
         examine_cuda(),
         Finding("cpu", True, f"onnxruntime {VERSION}"),
     ]
@@ -87,6 +90,14 @@ def examine_tensorrt(name: str, package: str) -> Finding:
     if strange:
         reason = f"{TENSORRT_TITLES[package]} has no engines for {', '.join(strange)}"
         return Finding(name, False, f"{package} {api.version} is installed, but {reason}")
+    return found
+
+
+def examine_kernels() -> Finding:
+    """Examine our own kernels, which run students on GPUs from compute capability 8.0 on."""
+    found, capabilities = examine_gpus("kernels", "what it needs of this package")
+    if capabilities and min(capabilities) < (8, 0):
+        return Finding("kernels", False, "they are for GPUs from sm_80 on")
     return found
 
 
@@ -114,7 +125,7 @@ def examine_cuda() -> Finding:
 
 def examine_gpus(backend: str, about: str) -> tuple[Finding, list[Capability]]:
     """Return what a backend whose package is installed lacks, and what the GPUs here can do."""
-    from .gpu.cuda_driver import INSTALL_BINDINGS, NO_DRIVER
+    from .gpu.cuda_driver import NO_DRIVER
 
     try:
         gpus, capabilities = list_gpus()
@@ -203,6 +214,9 @@ def check_backend_links(bundle: Bundle, load_aligner: Callable[..., Any], say: S
                 continue
             if dtype not in on_cpu:
                 on_cpu[dtype] = find_links("cpu", dtype)[1]
+        except OtherModel as error:
+            say(f"{name}: not for this model, {error}")
+            continue
         except Exception as error:  # the others are still worth a try
             say(f"{name}: FAILED: {type(error).__name__}: {error}")
             good = False

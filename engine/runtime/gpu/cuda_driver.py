@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import BackendError
+from ..backends import INSTALL_BINDINGS
 
-# Older ones keep other Python threads waiting through each call.
-INSTALL_BINDINGS = 'pip install "cuda-bindings>=12.9.1"'
 NO_DRIVER = "no NVIDIA driver is installed here"
 _CTYPES = {"i32": ctypes.c_int32, "fp32": ctypes.c_float}
 

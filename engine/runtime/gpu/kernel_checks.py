@@ -65,6 +65,8 @@ def check_kernels(
     checks = {"symmetrize": check_symmetrize}
     device.make_current()
     for entry in archive.entries.values():
+        if entry.kernel not in checks:  # the student's: checked by the links they lead to
+            continue
         for batch, size in shapes:
             try:
                 with closing(KernelBench(device, archive, entry, repeats, rounds)) as bench:

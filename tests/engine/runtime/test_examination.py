@@ -4,7 +4,7 @@ import pytest
 
 from ....engine.aligner import Aligner
 from ....engine.errors import BackendError
-from ....engine.runtime import examination
+from ....engine.runtime import backends, examination
 from ....engine.runtime.examination import (
     Finding,
     check_backend_links,
@@ -13,7 +13,7 @@ from ....engine.runtime.examination import (
     examine_gpus,
     examine_tensorrt,
 )
-from ....engine.runtime.gpu import cuda_driver, devices, onnx_cuda
+from ....engine.runtime.gpu import devices, onnx_cuda
 from ....engine.runtime.gpu.kernel_checks import SHAPES
 from ...support.bundles import write_toy
 from ...support.fake_gpu import FakeDriver
@@ -68,7 +68,7 @@ def test_gpus_that_tensorrt_for_rtx_has_no_engines_for(monkeypatch):
 
 def test_a_missing_binding_is_one_package_not_another_onnx_runtime(monkeypatch):
     def fail():
-        raise BackendError(f"cuda-bindings is not installed; {cuda_driver.INSTALL_BINDINGS}")
+        raise BackendError(f"cuda-bindings is not installed; {backends.INSTALL_BINDINGS}")
 
     monkeypatch.setattr(examination, "list_gpus", fail)
     found, _ = examine_gpus("trt", "tensorrt 11")

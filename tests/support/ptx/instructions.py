@@ -63,6 +63,29 @@ def add_atomically(machine: Machine, op: Instruction, active: Mask) -> None:
     machine.write(op.operands[0], old, active)
 
 
+@step("cp")
+def copy_behind(machine: Machine, op: Instruction, active: Mask) -> None:
+    """Copy from global to shared memory behind the threads' back, in groups that are waited for."""
+    blocks = np.unique(machine.block_of[active])
+    if op.parts[2] == "commit_group":
+        machine.shared.commit_copies(blocks)
+    elif op.parts[2] == "wait_group":
+        machine.shared.wait_copies(blocks, int(op.operands[0], 0))
+    else:
+        target, source, size, *rest = op.operands
+        count = int(size, 0)
+        real = machine.read(rest[0]) if rest else machine.fill(count, 32)
+        assert np.isin(real[active], (0, count)).all(), "a part of a copy"
+        # Where nothing is to be read there are zeros.
+        data = machine.load(False, machine.addresses(source), count, active & (real > 0))
+        machine.shared.start_copy(
+            machine.addresses(target)[active],
+            data[active],
+            machine.block_of[active],
+            machine.warp_of[active],
+        )
+
+
 @step("ldmatrix", "stmatrix")
 def move_matrices(machine: Machine, op: Instruction, active: Mask) -> None:
     """Move 8x8 matrices of halves: lane 8 i + r has the address of row r of matrix i, and lane l
@@ -268,13 +291,13 @@ def compute_integers(machine: Machine, op: Instruction) -> np.ndarray:
         return np.take_along_axis(data, chosen.astype(np.int64), 1).copy().view(np.uint32)[:, 0]
     if name in ("mul", "mad"):
         a, b = (machine.read_typed(o, kind) for o in op.operands[1:3])
+        bits = 8 * a.dtype.itemsize
+        wide = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{min(8, bits // 4)}").type
         if op.parts[1] == "wide":
-            wide = np.int64 if kind[0] == "s" else np.uint64
             made = a.astype(wide) * b.astype(wide)
-            rest = f"{kind[0]}64"
+            rest = f"{kind[0]}{2 * bits}"
         elif op.parts[1] == "hi":
-            wide = np.int64 if kind[0] == "s" else np.uint64
-            made = ((a.astype(wide) * b.astype(wide)) >> wide(32)).astype(a.dtype)
+            made = ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
             rest = kind
         else:
             made, rest = a * b, kind

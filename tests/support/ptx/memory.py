@@ -62,6 +62,34 @@ class SharedMemory:
         self._write_span, self._read_span = (np.zeros(blocks * size, np.int64) for _ in "wr")
         self._write_warp, self._read_warp = (np.zeros(blocks * size, np.int64) for _ in "wr")
 
+        # Of each block: places that copies under way will write, and groups of such copies.
+        self._open: list[list[np.ndarray]] = [[] for _ in range(blocks)]
+        self._groups: list[list[np.ndarray]] = [[] for _ in range(blocks)]
+
+    def start_copy(
+        self, addresses: np.ndarray, data: np.ndarray, blocks: np.ndarray, warps: np.ndarray
+    ) -> None:
+        """Store what nobody may read before `wait_copies`."""
+        self.store(addresses, data, blocks, warps)
+        places = self._places(addresses, data.shape[1], blocks)
+        self._written[places] = False
+        for block in np.unique(blocks):
+            self._open[block].append(places[blocks == block].reshape(-1))
+
+    def commit_copies(self, blocks: np.ndarray) -> None:
+        for block in blocks:
+            none = [np.zeros(0, np.int64)]
+            self._groups[block].append(np.concatenate(self._open[block] or none))
+            self._open[block] = []
+
+    def wait_copies(self, blocks: np.ndarray, left: int) -> None:
+        """Complete all groups of copies but the last `left`."""
+        for block in blocks:
+            while len(self._groups[block]) > left:
+                places = self._groups[block].pop(0)
+                self._written[places] = True
+                self._write_span[places] = self._spans[block]
+
     def pass_barrier(self, blocks: np.ndarray) -> None:
         self._spans[blocks] += 1
 

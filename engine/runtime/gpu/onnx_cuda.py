@@ -131,6 +131,8 @@ def start_cuda_session(graph: bytes, device: int, memory: int, where: str) -> An
         "gpu_mem_limit": str(memory),
         # By default the arena doubles each time, and so reaches the limit with half of it unused.
         "arena_extend_strategy": "kSameAsRequested",
+        # The default tries out every algorithm again for each shape, and batches have many shapes.
+        "cudnn_conv_algo_search": "HEURISTIC",
         "use_tf32": "0",  # which would round fp32 products to 10 bits
     }
     try:

@@ -47,7 +47,7 @@ print([name for name in sys.modules if "runtime.gpu" in name])
 
 
 def test_an_unknown_backend_is_refused_with_those_there_are(bundle):
-    with pytest.raises(BackendError, match=r"no backend 'gpu'; there are auto, trt, trt-rtx, kernels, cuda"):
+    with pytest.raises(BackendError, match=r"no backend 'gpu'; there are auto, trt, .*cuda"):
         choose_backend(bundle, "gpu")
 
 

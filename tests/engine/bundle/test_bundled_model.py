@@ -128,7 +128,10 @@ def test_each_command_names_the_flags_it_has(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_how_a_given_model_reads_the_sides_is_said(tmp_path):
-    files, model = [str(DATA / "sample.en"), str(DATA / "sample.fr")], find_installed("en-fr")
+    # Of names that tell no language.
+    files, model = [str(tmp_path / "first"), str(tmp_path / "second")], find_installed("en-fr")
+    for name, path in zip(("en", "fr"), files, strict=True):
+        shutil.copy(DATA / f"sample.{name}", path)
     line = [*files, "-m", str(model)]
     note = "mx-align: reading the source as one of 36 languages (--list-models) and the target "
     said = CliRunner().invoke(cli.main, line).stderr

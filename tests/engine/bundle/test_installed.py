@@ -72,10 +72,10 @@ def test_an_underscore_stands_for_the_hyphen_inside_a_code():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("langs", ["en_fr", "en", "de-", "d-en", "de en", "", "en-fr ", "de-en-fr"])
-def test_languages_are_two_codes(bundle, models, langs):
+@pytest.mark.parametrize("langs", ["en", "de-", "d-en", "", "frensh-en"])
+def test_languages_are_two_names(bundle, models, langs):
     for model in (None, bundle):
-        with pytest.raises(MxError, match=f"must be two codes such as de-en, not '{langs}'"):
+        with pytest.raises(MxError, match=r"must be two, such as de-en|there is no language"):
             Aligner.load(model, langs=langs)
     assert not Aligner.load(bundle, langs="fi-hu").swapped
 

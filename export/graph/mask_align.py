@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from ...trainer.config import ModelConfig
-from ...trainer.networks.posterior import LEAST_PRIOR, RAMP
+from ...trainer.networks.posterior import LEAST_PRIOR, RAMP, STRENGTH
 from .builder import NetworkBuilder, SideValues, Weights
 
 # (B, L, H, K) to heads: rows of queries and values (B, H, L, K), columns of keys (B, H, K, L).
@@ -288,7 +288,7 @@ class MaskAlignGraph(NetworkBuilder):
         y = self.op("Add", x, self.linear(self.op("Relu", up), f"{part}.down"))
         # The words of the graph are √D times e: the gain of the norm makes up for it.
         wanted = self.flatten_rows(self.op("Sub", side.words, self.mean_word(side)))
-        root = self.config.width**-0.5
+        root = STRENGTH * self.config.width**-0.5
         outer = f"{name}.norm" if self.pre else f"{part}.norm"
         gradient = self.norm_gradient(y, wanted, outer, root)
         through = self.op("Mul", self.multiply_back(gradient, f"{part}.down"), self.open_share(up))

@@ -10,7 +10,7 @@ likelihood p is softmax(E f(h + o_j)), with f the last feed-forward and the norm
 
     exact      f and the whole vocabulary for each (i, j)
     posterior  log p to first order around the mixture u = Σ_j W_ij o_j, without the vocabulary:
-               log p(y_i | j) ≈ g_i·o_j + const,  g_i = ∂/∂u (e(y_i) - ē)·f(h_i + u)
+               log p(y_i | j) ≈ c g_i·o_j + const,  g_i = ∂/∂u (e(y_i) - ē)·f(h_i + u)
 
 ē is the mean of the vocabulary's vectors, which stands for all other words. g is a backward pass
 through one feed-forward and two norms, written out here, so that it can be trained through and
@@ -31,6 +31,12 @@ LEAST_PRIOR = 1e-9  # W below it counts as this much: log 0 is not finite
 RAMP = 1.0
 
 
+# The straight line rises too steeply: logits level off where a word is nearly certain, the more so
+# the longer a model has learned. On 37 En-Fr development pairs the best AER after 4,000 steps is
+# 9.8 with 1, 8.4 with 0.7, 8.2 with 0.5, 9.0 with 0.35.
+STRENGTH = 0.6
+
+
 def value_updates(cross: Any, source: Tensor) -> Tensor:
     """Return o (B, J, D): what the cross-attention adds if it looks at one source piece alone."""
     values = cross.value(source)
@@ -43,12 +49,12 @@ def value_updates(cross: Any, source: Tensor) -> Tensor:
 def closed_likelihood(
     decoder: Any, before: Tensor, prior: Tensor, updates: Tensor, wanted: Tensor
 ) -> Tensor:
-    """Return g_i·o_j (B, T, J), which is log p(y_i | j) to first order but for a constant of i.
+    """Return c g_i·o_j (B, T, J), which is log p(y_i | j) to first order but for a constant of i.
 
     `before` (B, T, D) is what the last cross-attention starts from, `wanted` (B, T, D) is
     e(y_i) - ē.
     """
-    gradient = likelihood_gradient(decoder, before.float(), prior @ updates, wanted)
+    gradient = likelihood_gradient(decoder, before.float(), prior @ updates, STRENGTH * wanted)
     return gradient @ updates.transpose(1, 2)
 
 

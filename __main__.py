@@ -28,7 +28,7 @@ SUMMARIES = {
 def list_commands() -> str:
     """Describe every installed command, one line each."""
     installed = {point.name for point in entry_points(group="console_scripts")}
-    rows = [f"  {name:12}{text}" for name, text in SUMMARIES.items() if name in installed]
+    rows = [f"  {name:15}{text}" for name, text in SUMMARIES.items() if name in installed]
     return "\n".join([f"mx-align {__version__}: word alignment", "", *rows, "", "Each has --help."])
 
 

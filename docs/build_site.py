@@ -41,7 +41,7 @@ def load_commands() -> Iterator[tuple[str, FlagCommand]]:
 
 def describe_command(name: str, command: FlagCommand) -> str:
     """Write the reference page of a command, from its flags."""
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, **command.context_settings)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     help_text = (command.help or "").replace("\b\n", "\b")
     prose, *examples = help_text.split("\bExamples:\n")

@@ -55,7 +55,8 @@ def _read_item(row: Any, escape: bool) -> Annotation:
     if not isinstance(labels, list):
         raise InputError(f'"labels" must be a list of [start, end, name], not {labels!r}')
     read = [_read_label(label, len(pair.src)) for label in labels]
-    return SpanLine({"text": pair.src, "spans": labels}, "spans", read, pair.tgt)
+    written = {"text": pair.src, "spans": labels}
+    return SpanLine(json.dumps(written), written, "spans", read, pair.tgt)
 
 
 def _read_label(value: Any, length: int) -> Label:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..align.decoding import SOFT, make_rule
@@ -161,7 +160,6 @@ def _count_statistics(aligner: Aligner, learned: StatisticalModel, method: str) 
         rule=replace(aligner.rule, threshold=LOWEST_SCORE),
         statistics=learned,
         combination=weigh_by_fit(fit, learned.n_learned),
-        find_by_statistics=partial(learned.find_links, threshold=LOWEST_SCORE),
     )
     return found if method == "both" else replace(found, bundle=None, backend=None)
 

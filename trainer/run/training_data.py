@@ -269,7 +269,8 @@ def teacher_identity(name: str) -> list[Any]:
     path = Path(name)
     if name == STATISTICAL:
         return [name]
-    found = [file for file in (path / MODEL, path / MANIFEST, path) if file.exists()]
-    if not found:
+    if not path.exists():
         raise InputError(f"the teacher {name} is gone; put it back, or begin anew with --restart")
-    return [name, file_sha256(found[0])]
+    found = [file for file in (path / MODEL, path / MANIFEST, path) if file.is_file()]
+    # What a folder without a model lacks is told when it is opened.
+    return [name, file_sha256(found[0]) if found else None]

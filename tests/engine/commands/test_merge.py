@@ -178,10 +178,10 @@ def test_a_folder_needs_its_manifest(tmp_path):
 
 def test_shards_of_different_texts_do_not_merge(shards, work, tmp_path):
     """Both have as many lines, so that only digests tell them apart."""
-    (one,) = shards(2, "links.{}", (1,))
+    (one,) = shards(2, "links.{}", (1,), "--method", "model")
     words = (work / "c.src").read_text("utf-8")
     (tmp_path / "c.src").write_text(words.swapcase(), "utf-8")
-    line = [str(tmp_path / "c.src"), *files(work)[1:], "--shard", "2/2"]
+    line = [str(tmp_path / "c.src"), *files(work)[1:], "--method", "model", "--shard", "2/2"]
     result = CliRunner().invoke(cli.main, [*line, "-o", str(tmp_path / "links.2")])
     assert result.exit_code == 0, result.output
     said = merged(one, tmp_path / "links.2", "-o", tmp_path / "links", code=2)

@@ -148,26 +148,26 @@ def test_statistics_align_alone_or_beside_a_model(tmp_path):
     learned = StatisticalAligner.learn(text, text, lowercase=True)
     file = tmp_path / "learned.npz"
     learned.save(file)
-    given = [f"fi-hu={file}", f"de-en={file}"]
+    given = [f"fi-sw={file}", f"de-en={file}"]
     service = Service(ServedModels((), (), 1, "cpu", given), 1)
     found = {
         (langs, method): service.models.get_aligner(langs, method)
-        for langs, method in (("fi-hu", "auto"), ("de-en", "auto"), ("de-en", "model"))
+        for langs, method in (("fi-sw", "auto"), ("de-en", "auto"), ("de-en", "model"))
     }
     assert [f.method for f in found.values()] == ["statistics", "both", "model"]
     with served(statistics=given) as port:
         question = {"src": "talo ja kala", "tgt": "talo ja kala"}
-        answer = align(port, {"langs": "fi-hu", **question})
+        answer = align(port, {"langs": "fi-sw", **question})
         assert answer["method"] == "statistics"
         assert answer["results"][0]["links"] == [[0, 0], [1, 1], [2, 2]]
         check_answer(port, "/align", "Answer", answer["results"][0])
-        few = align(port, {"langs": "fi-hu", "threshold": 1, **question})["results"][0]
+        few = align(port, {"langs": "fi-sw", "threshold": 1, **question})["results"][0]
         assert len(few["links"]) < 3
         both = align(port, {"langs": "de-en", **question})
         assert both["method"] == "both" and "statistics" in both["model"]
-        status, told = ask(port, "/align", {"langs": "fi-hu", "method": "model", **question})
-        assert status == 400 and "for fi-hu there is statistics only" in told["error"]
-        status, told = ask(port, "/align", {"langs": "fi-hu", "soft": True, **question})
+        status, told = ask(port, "/align", {"langs": "fi-sw", "method": "model", **question})
+        assert status == 400 and "for fi-sw there is statistics only" in told["error"]
+        status, told = ask(port, "/align", {"langs": "fi-sw", "soft": True, **question})
         assert status == 400 and "is what a model says" in told["error"]
 
 

@@ -67,7 +67,7 @@ def test_what_is_typed_is_aligned_at_once(app):
 
 
 def test_the_threshold_moves_over_all_scores(app):
-    write(app, "das kleine Haus am See", "the little lake house")
+    write(app, "er hat es sich anders überlegt", "he changed his mind and went home")
     before = len(app.run(LINKS)[0])
     app.run(
         """const s = document.getElementById('slider'); s.value = 2;

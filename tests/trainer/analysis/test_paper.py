@@ -164,7 +164,7 @@ def test_a_bundle_says_what_its_run_says(trained, tmp_path):
 
 def test_a_model_that_predicts_nothing(trained, monkeypatch):
     """A student gives weights as others do, but was never asked for a masked word."""
-    teacher = analysis_cli.load_observer(trained)[0]
+    teacher = analysis_cli.load_observer(trained, None)[0]
 
     def student(*batch):
         with torch.inference_mode():
@@ -214,5 +214,5 @@ def test_what_is_neither_run_nor_bundle(tmp_path):
 
 
 def test_one_thread_is_enough(trained):
-    analysis_cli.load_observer(trained)
+    analysis_cli.load_observer(trained, None)
     assert torch.get_num_threads() == 1

@@ -75,7 +75,7 @@ def test_what_is_there_is_not_made_again(odd_texts, tmp_path, small_config):
     os.utime(texts.src, ns=(1, 1))  # the same text
     prepare_data(texts, config, tmp_path, notes.append)
     assert notes == []
-    Path(texts.src).write_bytes(Path(texts.src).read_bytes().replace(b"house", b"mouse"))
+    Path(texts.tgt).write_bytes(Path(texts.tgt).read_bytes().replace(b"house", b"mouse"))
     prepare_data(texts, config, tmp_path, notes.append)
     assert any("tokenising" in note for note in notes)
 

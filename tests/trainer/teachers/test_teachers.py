@@ -93,10 +93,10 @@ def test_a_model_is_turned_to_the_languages_of_the_text():
     (straight,) = load_bundle_teacher(path, "fr-en", notes.append)([pair[::-1]])
     assert turned and not notes
     assert sorted((j, i, w) for i, j, w in turned) == sorted(straight)
-    load_bundle_teacher(path, "fi-hu", notes.append)
+    load_bundle_teacher(path, "sw-zu", notes.append)
     load_bundle_teacher(path, None, notes.append)
-    assert "is a model for de-en and fr-en, not for fi-hu" in notes[0]
-    assert "reads SRC as de or fr and TGT as en; --langs turns it round" in notes[1]
+    assert "is a model for" in notes[0] and "not for sw-zu" in notes[0]
+    assert "reads SRC as" in notes[1] and "--langs turns it round" in notes[1]
 
 
 def test_a_teacher_that_would_teach_nothing_is_refused(start, tmp_path):

@@ -154,7 +154,8 @@ def _count_statistics(aligner: Aligner, learned: StatisticalModel, method: str) 
 
     They weigh what mx-align gives them: a text of the server's cannot say how well they fit it.
     """
-    fit = Fit(1.0 if method == "both" else None, 1.0, None)
+    both = 1.0 if method == "both" else None
+    fit = Fit(both, 1.0, both)
     found = replace(
         aligner,
         rule=replace(aligner.rule, threshold=LOWEST_SCORE),

@@ -136,7 +136,7 @@ class Aligner:
             devices: numbers of the GPUs to use; None for all.
         """
         threads = threads or count_cores()
-        shown = {"threshold": threshold, "optimize_for": optimize_for}
+        shown: dict[str, Any] = {"threshold": threshold, "optimize_for": optimize_for}
         shown |= {"asked": langs, "threads": threads}
         try:
             bundle = find_bundle(model, langs).choose_reading(read)

@@ -110,8 +110,8 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
     best = "int8" if converter.int8_is_good else "fp32"
 
     # The bundle: graphs, vocabulary, manifest, card.
-    model, settings = run.config.model, run.config.train
-    tgt_file = "src.spm" if model.joint_vocab else "tgt.spm"
+    settings = run.config.train
+    tgt_file = "src.spm" if run.config.model.joint_vocab else "tgt.spm"
     manifest = Manifest(
         name=options.name or output.name.split(".")[0],
         languages=languages,
@@ -121,7 +121,7 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
         tokenizer=VocabularyFiles("src.spm", tgt_file, settings.lowercase, settings.fold_accents),
         thresholds=thresholds,
         calibration=readings.pop(read).calibration,
-        model=asdict(model),
+        model=asdict(run.config.model),
         training={**describe_training(run), **options.card_notes},
         measured=measured,
         made_by=f"mx-export {__version__}, onnx {onnx.__version__}",
@@ -130,8 +130,8 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
         readings=readings,
     )
     files = {
-        GRAPH_FILES[dtype]: graph.SerializeToString(deterministic=True)
-        for dtype, graph in graphs.items()
+        GRAPH_FILES[dtype]: proto.SerializeToString(deterministic=True)
+        for dtype, proto in graphs.items()
     }
     sizes = {dtype: len(files[GRAPH_FILES[dtype]]) for dtype in graphs}
     for name, tokenizer in zip(("src.spm", tgt_file), run.tokenizers, strict=True):

@@ -217,11 +217,11 @@ def join_parts(parts: Sequence[Links]) -> Links:
     starts = np.cumsum([0, *(len(part.src) for part in parts)])
     offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
     columns = ("src", "tgt", "score", "sure", "src_null", "tgt_null")
-    values: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in columns}
-    return Links(
-        np.concatenate([[0], *offsets]),
-        **{name: None if of[0] is None else np.concatenate(of) for name, of in values.items()},
-    )
+    found = {name: [getattr(part, name) for part in parts] for name in columns}
+    joined: dict[str, Any] = {
+        name: None if of[0] is None else np.concatenate(of) for name, of in found.items()
+    }
+    return Links(np.concatenate([[0], *offsets]), **joined)
 
 
 def _keep_best_partner(links: PieceLinks, of_targets: bool) -> PieceLinks:

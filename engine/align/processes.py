@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from ..errors import MxError
 
@@ -26,7 +26,7 @@ _SIZE_BYTES = 8
 _END = object()
 
 
-def write_message(stream: BinaryIO, value: Any) -> None:
+def write_message(stream: IO[bytes], value: Any) -> None:
     """Write a value and its size."""
     data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     stream.write(len(data).to_bytes(_SIZE_BYTES, "little"))
@@ -34,7 +34,7 @@ def write_message(stream: BinaryIO, value: Any) -> None:
     stream.flush()
 
 
-def read_message(stream: BinaryIO) -> Any:
+def read_message(stream: IO[bytes]) -> Any:
     """Read what `write_message` wrote; EOFError at the end."""
     size = stream.read(_SIZE_BYTES)
     if len(size) < _SIZE_BYTES:
@@ -164,7 +164,8 @@ def run_in_processes(
             threading.Thread(target=target, daemon=True).start()
         for turn in count():
             with changed:
-                changed.wait_for(lambda turn=turn: turn in settled)
+                while turn not in settled:
+                    changed.wait()
                 value, error = settled.pop(turn)
             if error is not None:
                 raise error

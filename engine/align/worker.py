@@ -11,12 +11,12 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from .processes import read_message, write_message
 
 
-def serve_values(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve_values(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Read a function and values; write a result, or an error, for each value."""
     # Read beside the computing: the parent must never wait until we are done before it can write.
     waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -205,9 +205,11 @@ def align_dataset(
         find_installed(load.get("langs"))  # an error here rather than on some machine
     load["model"] = None if model is None else str(Path(model).absolute())
     # Rows have no beginning that all machines see: what they have between spaces are words.
-    tokens = "raw" if tokenize else "words"
     options = CorpusOptions(
-        tokens=tokens, one_based=one_based, reverse=reverse, chunk_pairs=chunk_pairs
+        tokens="raw" if tokenize else "words",
+        one_based=one_based,
+        reverse=reverse,
+        chunk_pairs=chunk_pairs,
     )
     taken = {links, scores} & set(ds.schema().names)
     if taken:

@@ -95,15 +95,14 @@ def split_lines(
 
     spans = [find_word_spans(line, language) for line in lines]
     words = [cut_text(line, found) for line, found in zip(lines, spans, strict=True)]
+    first: Iterator[str] = map(" ".join, words)
     if kind == "jsonl":
         rows = zip(lines, words, spans, strict=True)
         first = (
             json.dumps({"text": text, "words": own, "spans": places}, ensure_ascii=False)
             for text, own, places in rows
         )
-    else:
-        first = map(" ".join, words)
-    return iter(first), (" ".join(f"{start}-{end}" for start, end in found) for found in spans)
+    return first, (" ".join(f"{start}-{end}" for start, end in found) for found in spans)
 
 
 main = FlagCommand("mx-tokenize", TokenizeFlags, run_tokenize, help=_HELP)

@@ -43,8 +43,9 @@ class SentenceAligner:
         scored = list(zip(found.links, found.scores, strict=True))
         bundle, _ = self._aligner.require_model()
         thresholds = {
-            name: bundle.threshold(aim)
-            for name, aim in (("inter", "precision"), ("itermax", "aer"), ("mwmf", "recall"))
+            "inter": bundle.threshold("precision"),
+            "itermax": bundle.threshold("aer"),
+            "mwmf": bundle.threshold("recall"),
         }
         lists = {
             name: [link for link, score in scored if score >= threshold]

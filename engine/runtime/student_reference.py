@@ -64,8 +64,8 @@ def student_scores(
     """
     n_src, n_tgt = len(key), len(query)
     if not n_src or not n_tgt:
-        return (*(np.zeros((n_src, n_tgt), np.float32) for _ in "fb"),
-                np.zeros(n_tgt, np.float32), np.zeros(n_src, np.float32))  # fmt: skip
+        none = np.zeros((n_src, n_tgt), np.float32)
+        return none, none, np.zeros(n_tgt, np.float32), np.zeros(n_src, np.float32)
     linkable = (words[1][:, None] > 0) & (words[0][None, :] > 0)  # (T, S)
     middle = np.float32(n_src / n_tgt) * (np.arange(n_tgt, dtype=np.float32) + np.float32(0.5))
     away = np.log(
@@ -96,7 +96,7 @@ def _gather_around(planes: Floats) -> Floats:
     _, n_tgt, n_src = planes.shape
     padded = np.pad(planes, ((0, 0), (2, 2), (2, 2)))
     parts = [padded[:, i : i + n_tgt, j : j + n_src] for i in range(5) for j in range(5)]
-    return np.stack(parts, axis=1).reshape(-1, n_tgt, n_src).transpose(1, 2, 0)
+    return np.asarray(np.stack(parts, axis=1).reshape(-1, n_tgt, n_src).transpose(1, 2, 0))
 
 
 def _sum_logs(scores: Floats, null: Floats) -> Floats:

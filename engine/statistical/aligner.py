@@ -138,8 +138,7 @@ class StatisticalAligner:
 
     def find_links(self, pairs: Pairs) -> Links:
         """Return the links of a chunk."""
-        model, how = self.model, {"mode": self.symmetrize, "nulls": self.nulls}
-        return model.find_links(pairs, self.threshold, **how)
+        return self.model.find_links(pairs, self.threshold, mode=self.symmetrize, nulls=self.nulls)
 
     def align(
         self, src: Iterable[str | Words], tgt: Iterable[str | Words], *, chunk: int = _ALIGN_CHUNK

@@ -49,7 +49,8 @@ class ExpectedCounts:
         left, right = split_keys(other.keys)
         keys = np.concatenate([self.keys, pair_keys(src[left], tgt[right])])
         keys, place = np.unique(keys, return_inverse=True)
-        counts = np.bincount(place, np.concatenate([self.counts, other.counts]), len(keys))
+        both = np.concatenate([self.counts, other.counts])
+        counts = np.bincount(place, both, len(keys)).astype(np.float64)
         return ExpectedCounts(
             src_words,
             tgt_words,

@@ -200,7 +200,7 @@ def _mark_neighbours(marks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     wide = marks.copy()
     wide[1:] |= marks[:-1]
     wide[:-1] |= marks[1:]
-    out = wide.copy()
+    out: npt.NDArray[np.bool_] = wide.copy()
     out[:, :, 1:] |= wide[:, :, :-1]
     out[:, :, :-1] |= wide[:, :, 1:]
     return out

@@ -299,7 +299,10 @@ def _unpack_counts(header: dict[str, Any], arrays: Arrays) -> ExpectedCounts:
         _require(len(values) == n and _all_between(values, 0, math.inf), "words are miscounted")
     keys = _unpack_keys("pair", arrays, V, W)
     _require(len(keys) == len(expected), "pairs are miscounted")
-    return ExpectedCounts(*words, *seen, keys, expected, (moves[0], moves[1]), n_pairs, digest)
+    both = moves[0], moves[1]
+    return ExpectedCounts(
+        words[0], words[1], seen[0], seen[1], keys, expected, both, n_pairs, digest
+    )
 
 
 def _unpack_strings(side: str, arrays: Arrays) -> list[str]:

@@ -80,8 +80,7 @@ def load_network(run: Path, read: str | None = None) -> tuple[Network, RunConfig
     check_trained(run)
     config = read_config(run / "config.json")
     if read:
-        model = replace(config.model, read=read)
-        config = check_config(replace(config, model=model))
+        config = check_config(replace(config, model=replace(config.model, read=read)))
     model = make_network(config.model)
     load_weights(run / MODEL, model)
     return model.eval(), config

@@ -87,9 +87,9 @@ def run_eflomal(flags: EflomalFlags) -> None:
         [f"{pair.fwd_cost:.6f}" for pair in found],
         [f"{pair.bwd_cost:.6f}" for pair in found],
     )
-    for name, lines in zip(outputs, columns, strict=False):
-        if name:
-            with open_output(name, whole=True) as file:
+    for output, lines in zip(outputs, columns, strict=False):
+        if output:
+            with open_output(output, whole=True) as file:
                 file.write("".join(f"{line}\n" for line in lines).encode())
     if flags.write_priors:
         import io

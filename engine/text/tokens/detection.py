@@ -89,7 +89,7 @@ def plan_tokens(
         notes.append(note)
     if notes[0] and notes[0].replace("source", "target") == notes[1]:
         notes = [re.sub("the source (is|has)", _name_both, notes[0])]
-    return TokenPlan(*readers, message="; ".join(note for note in notes if note))
+    return TokenPlan(readers[0], readers[1], "; ".join(note for note in notes if note))
 
 
 def plan_side(

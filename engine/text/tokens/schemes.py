@@ -239,7 +239,7 @@ class TokenReader:
         return find_spans(split_words(text), text)
 
 
-def cut_text(text: str, spans: Sequence[Span]) -> list[str]:
+def cut_text(text: str, spans: Sequence[Span]) -> Words:
     """Return the parts of a text."""
     return [text[start:end] for start, end in spans]
 

@@ -1,10 +1,10 @@
 """Settings of the documentation site: `make docs` builds it (`build_site`)."""
 
-from mx_align import __version__
+from importlib.metadata import version as find_version
 
 project = "mx-align"
 author = "the mx-align maintainers"
-release = version = __version__
+release = version = find_version("mx-align")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"  # light and dark, small, nothing from elsewhere
 html_title = f"mx-align {release}"

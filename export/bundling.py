@@ -139,8 +139,8 @@ def export_run(options: ExportOptions, report: Report) -> Bundle:
     manifest = add_tests(options, manifest, files, report)
     files["README.md"] = render_card(manifest, sizes).encode()
     bundle = write_bundle(output, manifest, files, force=options.force)
-    shown = ", ".join(f"{name} {len(content) / 1e6:.1f} MB" for name, content in files.items())
-    report(f"{output}: {shown}; default dtype {manifest.default_dtype}")
+    listed = ", ".join(f"{name} {len(content) / 1e6:.1f} MB" for name, content in files.items())
+    report(f"{output}: {listed}; default dtype {manifest.default_dtype}")
     return bundle
 
 

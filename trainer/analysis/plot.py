@@ -137,8 +137,8 @@ Log = list[dict[str, float]]
 
 def build_plot_page(logs: dict[str, Log]) -> str:
     """Return the page: the best values, and a chart for each group of names in the logs."""
-    charts: list[dict[str, Any]] = []
-    lines: list[str] = []
+    charts: list[str] = []
+    lines: list[dict[str, Any]] = []
     for chart in [*CHARTS, *find_other_charts(logs)]:
         drawn = draw_chart(chart, logs)
         if drawn:

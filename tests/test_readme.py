@@ -1,4 +1,4 @@
-"""README.md against the repository: its tree names every room, its commands exist."""
+"""README and CONTRIBUTING against the repository: the tree has every room, commands exist."""
 
 import re
 
@@ -6,11 +6,12 @@ from .support.measure_style import ROOT
 from .support.rooms import list_rooms
 
 README = (ROOT / "README.md").read_text("utf-8")
+TREE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 
 def list_folders() -> set[str]:
-    """Return the folders of the tree in the README: two spaces of indent for each level."""
-    block = README.split("## The code")[1].split("```")[1]
+    """Return the folders of the tree: two spaces of indent for each level."""
+    block = next(part for part in TREE.split("```") if part.startswith("\nengine/"))
     found, parent = set(), ""
     for indent, name in re.findall(r"^( *)(\w+)/", block, re.MULTILINE):
         parent = parent if indent else name
@@ -28,4 +29,5 @@ def test_every_command_is_in_the_readme():
     commands = re.findall(r"^(mx-[a-z]+) = ", section.split("\n[")[0], re.MULTILINE)
     assert len(commands) >= 5
     assert not [name for name in commands if f"`{name}`" not in README]
+    assert any(line.startswith("mx-align ") for line in README.split("\n")[:12])
     assert "make demo" in README and "make test" in README

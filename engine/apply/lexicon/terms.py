@@ -15,7 +15,7 @@ from .dictionary import Entry, has_letters
 
 MAX_WORDS = 4
 # A word that is more than this share of a text says little where a term begins or ends; articles
-# and prepositions are. Chosen by reading the lists of en-fr and de-en training text.
+# and prepositions are. Chosen by reading one list of En-Fr terms, of 447 pairs.
 _COMMON_SHARE = 0.0015
 # Marks that may stand inside a term where hyphens and apostrophes are words of their own.
 _JOINTS = frozenset("-\u2010\u2013'\u2019&/·・")

@@ -85,6 +85,13 @@ def read_student(graph: bytes, model: dict[str, Any]) -> StudentWeights:
         raise OtherModel(f"our kernels do not know the weights of this student ({error})") from None
 
 
+def _read_embedding(found: dict[str, npt.NDArray[Any]], name: str) -> Halves:
+    """Return an embedding, which graphs of many pieces keep in 8 bits with a scale for each."""
+    if f"{name}.int8" in found:
+        return found[f"{name}.int8"].astype(np.float16) * found[f"{name}.scale"].astype(np.float16)
+    return np.ascontiguousarray(found[name], np.float16)
+
+
 def _collect_weights(found: dict[str, npt.NDArray[Any]], model: dict[str, Any]) -> StudentWeights:
     def vector(name: str) -> Floats:
         return np.ascontiguousarray(found[name], np.float32).reshape(-1)
@@ -97,7 +104,7 @@ def _collect_weights(found: dict[str, npt.NDArray[Any]], model: dict[str, Any]) 
         own = "tgt" if index and not model["joint_vocab"] else "src"
         sides.append(
             StudentSide(
-                np.ascontiguousarray(found[f"{own}_embedding.weight"], np.float16),
+                _read_embedding(found, f"{own}_embedding.weight"),
                 vector(f"side.{index}"),
                 found[f"{own}_starts"].astype(np.int32),
                 matrix(f"{role}.weight"),

@@ -80,7 +80,7 @@ def test_text_to_links_and_again(make_request, corpus, tmp_path):
     assert said == [f"using {wanted.keep_model}, which was trained on this text"]
     (links,) = tmp_path.glob("kept.mx.*.links.zst")
     assert find_statistical_links(wanted, said.append) == links and len(said) == 1
-    assert len(list(read_lines(links))) == 120 and "|avg:2@0.001" in first.stderr
+    assert len(list(read_lines(links))) == 120
     other = tmp_path / "other"
     other.write_text("another text\n")
     with pytest.raises(MxError, match="is a model of another text"):
@@ -236,7 +236,7 @@ def test_a_started_model_aligns(corpus, tmp_path):
     assert "too few to learn statistics from: these 120 pairs" in done.stderr
     assert done.stdout.count("\n") == 120 and "-" in done.stdout
     found, old = Bundle.load(kept), Bundle.load(find_installed("fr-en"))
-    assert found.manifest.model == old.manifest.model
+    assert {**found.manifest.model, **old.manifest.model} == found.manifest.model
     assert found.manifest.tokenizer == old.manifest.tokenizer
     assert found.read_file("src.spm") == old.read_file("src.spm")
 
@@ -245,8 +245,8 @@ def test_a_started_model_aligns(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("start", "langs", "message"),
     [
-        ("fr-en", "en-fr", "--start fr-en is a model for de-en and fr-en, not for en-fr: change"),
-        ("en-fr", None, "--start en-fr is a model for de-en and fr-en, not for en-fr: change"),
+        ("fr-en", "en-fr", "--start fr-en is a model for any two of .*, not for en-fr: change"),
+        ("en-fr", None, "--start en-fr is a model for any two of .*, not for en-fr: change"),
         ("en-fr", None, "--reverse then still gives the links in the order of en-fr"),
         ("th-en", None, "no installed model of that name; installed: any two of ar"),
         (".", None, "neither a bundle nor a trained run: no config.json"),

@@ -59,6 +59,7 @@ def work(tmp_path_factory) -> Path:
     table = pa.table({"src": sides[0], "tgt": sides[1]})
     parquet.write_table(table, folder / "c.parquet", row_group_size=333)
     line = [*COMMAND, "c.src", "c.tgt", "-m", "toy.mx", "-o", "whole", "--threads", "1"]
+    line += ["--method", "model"]
     subprocess.run(line, cwd=folder, check=True, timeout=300, capture_output=True)
     return folder
 

@@ -73,6 +73,7 @@ def test_fifty_kills_at_random_moments(bundle, tmp_path):
         lines = [" ".join(rng.choices(WORDS, k=rng.randint(0, 12))) for _ in range(4000)]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     files = (tmp_path / "c.src", tmp_path / "c.tgt", "-m", bundle, "--quiet", "--threads", 2)
+    files = (*files, "--method", "model")
     clean = (tmp_path / "wanted", tmp_path / "wanted.scores")
     assert command(*files, "-o", clean[0], "--scores", clean[1]).returncode == 0
     outs = (tmp_path / "out", tmp_path / "out.scores")

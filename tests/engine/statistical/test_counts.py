@@ -122,7 +122,7 @@ def test_a_text_corrects_its_priors():
     )
     src, tgt = [["house", "tree"]] * 3, [["tree_", "house_"]] * 3
     assert old.align_pair(src[0], tgt[0]).links == [(0, 0), (1, 1)]
-    many_src = [["house"], ["tree"]] * 200
-    many_tgt = [["house_"], ["tree_"]] * 200
+    many_src = [["house"], ["tree"], ["a", "house"], ["a", "tree"]] * 200
+    many_tgt = [["house_"], ["tree_"], ["a_", "house_"], ["a_", "tree_"]] * 200
     new = StatisticalAligner.learn(many_src, many_tgt, priors=old, cognate_weight=0.0)
     assert new.align_pair(src[0], tgt[0]).links == [(0, 1), (1, 0)]

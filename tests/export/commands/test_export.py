@@ -124,7 +124,7 @@ def test_without_any_text(random_run: Path, tmp_path: Path) -> None:
     assert "int8 left out: int8 needs 50 pairs of text" in result.stderr
     bundle = Bundle.load(tmp_path / "m.mx")
     assert bundle.dtypes == ("fp32", "fp16")
-    assert bundle.threshold() == 0.2
+    assert bundle.threshold() == 0.45
     result = export(bare, "-o", tmp_path / "n.mx", "--dtype", "int8")
     assert result.exit_code == 2
     assert not (tmp_path / "n.mx").exists()

@@ -96,7 +96,7 @@ def trained(run, start, corpus):
 
 @pytest.mark.slow
 def test_norms_are_those_of_the_network(trained):
-    observer, _ = analysis_cli.load_observer(trained)
+    observer, _ = analysis_cli.load_observer(trained, None)
     assert isinstance(observer.model, MaskAlign)
     table = norm_table(observer, GoldPairs([["w1", ",", "."], []], [["w2"], ["w3"]], []))
     assert set(table["fwd"]) == {"[NULL]", "word", "punctuation", "final punctuation"}
@@ -110,7 +110,7 @@ def test_norms_are_those_of_the_network(trained):
 
 @pytest.mark.slow
 def test_the_observer_sees_what_the_model_does(trained):
-    observer, _ = analysis_cli.load_observer(trained)
+    observer, _ = analysis_cli.load_observer(trained, None)
     found = observer(["w1", "w2"], ["Größe1", "Größe2", "Größe3"])
     assert found.fwd.shape == found.scores.shape == (2, 3)
     assert found.src_null.shape == found.src_predicted.shape == (2,)
@@ -172,7 +172,7 @@ def test_a_model_that_predicts_nothing(trained, monkeypatch):
 
     other = analysis.Observer(student, teacher.tokenizers)
     assert np.array_equal(other(["w1"], ["w2"]).scores, teacher(["w1"], ["w2"]).scores)
-    monkeypatch.setattr(analysis_cli, "load_observer", lambda run: (other, 0.1))
+    monkeypatch.setattr(analysis_cli, "load_observer", lambda run, read: (other, 0.1))
     done = CliRunner().invoke(analysis_cli.main, [str(trained), "--json"])
     assert done.exit_code == 0, done.output
     assert set(json.loads(done.stdout)) == {"model", "threshold", "punctuation"}

@@ -254,7 +254,8 @@ def align_command(
 ) -> tuple[str, ...]:
     """Return the command that aligns two files with a model, from the beginning."""
     name = "mx_align.engine.commands.align"
-    return module_command(name, src, tgt, "-m", model, "-o", links, "--restart", "--quiet", *flags)
+    alone = "--method", "model", "--restart", "--quiet"
+    return module_command(name, src, tgt, "-m", model, "-o", links, *alone, *flags)
 
 
 def take_tail(text: Text, out: Path, pairs: int | None) -> tuple[Path, Path, int | None]:

@@ -19,7 +19,7 @@ Halves = npt.NDArray[np.float16]
 # Field numbers of onnx.proto, and the types of values.
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
-_TYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
+_TYPES = {1: np.float32, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
 CHANNELS = 16  # corrections are computed for so many channels at a time
 _AROUND = 5  # rows and columns that a correction sees
 

@@ -186,7 +186,7 @@ def test_hostile_text_is_shown_and_never_run(app):
     write(app, text, text)
     assert app.run("return document.title") == "mx-align"
     assert app.run("return document.querySelectorAll('main img, main script').length") == 0
-    assert app.run("return document.querySelector('.src .word').textContent") == "<img"
+    assert app.wait("return document.querySelector('.src .word').textContent === '<img'")
 
 
 def test_a_server_that_is_gone_is_told(browser):

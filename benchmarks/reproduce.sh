@@ -68,8 +68,8 @@ run_student() {
   # This French has no accents; other text must lose them for the model that ships as well.
   accuracy --set en-fr --train "student=--student --fold-accents --dtype bf16 $steps"
   accuracy --set de-en --set ja-en --train "student=--student --dtype bf16 $steps"
-  accuracy --bundle "en-fr:joint student=$bundled" --bundle "de-en:joint student=$bundled" \
-    --remark "one model for both sets, the bundled one"
+  accuracy --bundle "en-fr:bundled model=$bundled" --bundle "de-en:bundled model=$bundled" \
+    --bundle "ja-en:bundled model=$bundled" --remark "one model for both sets, the bundled one"
 }
 
 run_average() {
@@ -78,7 +78,7 @@ run_average() {
       --average "$(folder $langs)/mx-seed/scored.links"
   done
   for langs in en-fr de-en; do
-    accuracy --bundle "$langs:joint student + mx-seed=$bundled" \
+    accuracy --bundle "$langs:bundled model + mx-seed=$bundled" \
       --average "$(folder $langs)/mx-seed/scored.links"
   done
 }
@@ -98,7 +98,7 @@ run_mask_align() {
   local average=(--average "$text/mx-seed/scored.links")
   accuracy --bundle "en-fr:student + mx-seed + mask-align-tiny=$text/student/model.mx" \
     "${average[@]}" --average "$text/mask-align-tiny/scored.links"
-  accuracy --bundle "en-fr:joint student + mx-seed + mask-align-tiny=$bundled" \
+  accuracy --bundle "en-fr:bundled model + mx-seed + mask-align-tiny=$bundled" \
     "${average[@]}" --average "$text/mask-align-tiny/scored.links"
   average+=(--average "$text/student of mask-align-tiny/scored.links")
   accuracy --bundle \

@@ -77,7 +77,8 @@ def summary_table(runs: Runs) -> str:
         speed = f"{round(per_cpu_second(there[0], runs), -2):,.0f}" if there[0] else "–"
         lines.append(f"| {shown} | {' | '.join(cells)} | {speed} | {needs} |")
     measured = [run for run in sort_runs(runs) if run["system"] in {name for name, *_ in SUMMARY}]
-    return "\n".join([*lines, "", f"{where_and_when(measured)}; the speed includes learning."])
+    about = "the speed includes learning from the text, but not the training of the student"
+    return "\n".join([*lines, "", f"{where_and_when(measured)}; {about}."])
 
 
 def per_cpu_second(run: dict[str, Any], runs: Runs) -> float:

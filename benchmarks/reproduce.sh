@@ -69,7 +69,7 @@ run_student() {
   accuracy --set en-fr --train "student=--student --fold-accents --dtype bf16 $steps"
   accuracy --set de-en --set ja-en --train "student=--student --dtype bf16 $steps"
   accuracy --bundle "en-fr:bundled model=$bundled" --bundle "de-en:bundled model=$bundled" \
-    --bundle "ja-en:bundled model=$bundled" --remark "one model for both sets, the bundled one"
+    --bundle "ja-en:bundled model=$bundled" --remark "one model for English and 36 languages, the bundled one"
 }
 
 run_average() {
